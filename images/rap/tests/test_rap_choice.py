@@ -15,6 +15,7 @@ from rap_sessions import SMALL
 from rap_training import throughput
 from rap_training.experiments import ratio
 from rap_training.gating import choose_way, estimates
+from rap_training.measure import train
 from rap_training.plan.files import dump
 from rap_training.planner.capacity import STAGES
 from rap_training.planner.choice import IN_ORDER, WAYS
@@ -142,6 +143,25 @@ def test_rap_plus_begins_where_it_costs_least(rank: Rank, fastest: str) -> None:
     (fact,) = [what["value"] for kind, what in told if what.get("name") == "rap_plus_is"]
     assert fact.startswith(f"{WAYS[fastest]}: 97.0 us an iteration against 100.0 us ")
     assert fact.endswith("measured in 3 turns")  # no model says which term decided
+
+
+@pytest.mark.parametrize("name", ["ideal", "sequential", "stream", "rap", "rap_plus", "mlp_bwd"])
+def test_a_step_is_whole_unless_launches_wait_for_its_stages(
+    rank: Rank, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    begins = replace(VARIANTS["rap_plus"], begins=name)
+    preparation = rank.preparation(VARIANTS.get(name, begins))
+    asked: list[bool] = []
+    bind = rank.trainer.bind
+
+    def binding(*given: Any, whole: bool) -> None:
+        asked.append(whole)
+        bind(*given, whole=whole)
+
+    monkeypatch.setattr(rank.trainer, "bind", binding)
+    lane = rank.lanes(VARIANTS.get(name, begins).priority)[0]
+    train(rank.trainer, preparation, lane, rank.collectives, warmup=0, iterations=2)
+    assert asked == [name not in ("rap", "mlp_bwd")]
 
 
 GRAPHS = [each.name for each in VARIANTS.values() if each.graph and not each.green]

@@ -14,6 +14,7 @@ from rap_plans import every_operator  # noqa: E402
 from rap_sessions import SMALL  # noqa: E402
 from rap_training.measure import train  # noqa: E402
 from rap_training.plan.files import dump  # noqa: E402
+from rap_training.planner.capacity import STAGES  # noqa: E402
 from rap_training.rank import Rank  # noqa: E402
 from rap_training.sharing.captured import BRANCHES, graph_of, together  # noqa: E402
 from rap_training.sharing.preparation import SLOTS, InLine, InStep  # noqa: E402
@@ -36,7 +37,8 @@ def steps_of(rank: Rank, name: str) -> tuple[list[float], list[torch.Tensor]]:
     """Loss and batch of every step but the last, from the weights that the rank began with."""
     variant, trainer = WAYS[name], rank.trainer
     preparation = rank.preparation(variant)
-    trainer.bind(preparation.buffers, preparation.front)  # which captures, on whatever is there
+    # Which captures, on whatever is there.
+    trainer.bind(preparation.buffers, preparation.front, whole=not preparation.staged)
     for results in preparation.buffers.results:
         results.zero_()
     trainer.weights.copy_(rank.begun[0])  # type: ignore[attr-defined]
@@ -90,13 +92,24 @@ def test_preprocessing_and_training_step_are_one_graph(rank: Rank, name: str, ki
     preparation = rank.preparation(WAYS[name])
     whole = rank.config.trainer == "graph"
     assert isinstance(preparation, kind) is (whole or kind is InLine)
-    rank.trainer.bind(preparation.buffers, preparation.front)
+    rank.trainer.bind(preparation.buffers, preparation.front, whole=True)
     if whole:
         assert set(rank.trainer._at.graphs) == {("step", 0), ("step", 1)}
     stages: list[str] = []
     rank.trainer.step(0, stages.append)
     torch.cuda.synchronize()
     assert bool(stages) is not whole
+
+
+@pytest.mark.parametrize("name", ["ideal", "stream", "rap", "rap_plus", f"rap_plus {STAGES[1]}"])
+def test_a_step_is_one_graph_unless_launches_wait_for_its_stages(rank: Rank, name: str) -> None:
+    preparation = rank.preparation(WAYS[name])
+    assert preparation.staged is (name in ("rap", f"rap_plus {STAGES[1]}"))
+    train(rank.trainer, preparation, rank.lanes(WAYS[name].priority)[0], rank.collectives,
+          warmup=0, iterations=2)  # fmt: skip
+    found = {stage for stage, _ in rank.trainer._at.graphs}
+    wanted = set(STAGES) if preparation.staged else {"step"}
+    assert found == (wanted if rank.config.trainer == "graph" else set())
 
 
 CYCLES = 10_000_000  # some milliseconds

@@ -30,7 +30,7 @@ def train(
     gets every iteration's number.
     """
     device = trainer.device
-    trainer.bind(preparation.buffers, preparation.front)
+    trainer.bind(preparation.buffers, preparation.front, whole=not preparation.staged)
     preparation.start(warmup + iterations)
     started = 0.0
     for number in range(warmup + iterations):

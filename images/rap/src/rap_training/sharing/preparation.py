@@ -34,6 +34,7 @@ class Preparation(Protocol):
 
     buffers: Buffers
     front: tuple[Call, ...]  # a call a slot that the trainer captures in front of its step
+    staged: bool  # whether launches wait for stages of training, which must then be apart
 
     def start(self, total: int) -> None:
         """Before a loop of `total` iterations: make the first batch ready, as the variant does."""
@@ -99,6 +100,7 @@ class Prepared:
     """`ideal`: both slots hold finished batches; nothing is computed in the loop."""
 
     front: tuple[Call, ...] = ()
+    staged = False
 
     def __init__(self, steps: Steps, train: Lane) -> None:
         self.buffers, self._steps, self._train = steps.buffers, steps, train
@@ -167,7 +169,7 @@ class Side:
     ) -> None:  # fmt: skip
         """`stages[s]` queues the launches that start when stage s starts; None: no gates."""
         self.buffers, self._steps, self._train, self._side = steps.buffers, steps, train, side
-        self._stages = stages
+        self._stages, self.staged = stages, stages is not None
         self._ready: list[Any] = [None] * SLOTS
         self._free: list[Any] = [None] * SLOTS
 

@@ -22,6 +22,7 @@ class Remote:
     """
 
     front: tuple[Call, ...] = ()
+    staged = False
 
     def __init__(
         self, variant: str, buffers: Buffers, ends: Ends, train: Lane, collectives: Collectives

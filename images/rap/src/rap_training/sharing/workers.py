@@ -112,6 +112,7 @@ class FromWorkers:
     """A Preparation whose batches come from `used` workers; `tuning`: see `Workers.begin`."""
 
     front: tuple[Call, ...] = ()
+    staged = False
     tuning = False
 
     def __init__(

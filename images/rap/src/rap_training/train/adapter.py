@@ -53,9 +53,12 @@ class TorchRecAdapter:
         self._losses: dict[int, torch.Tensor] = {}
         self.bind(buffers)
 
-    def bind(self, buffers: Buffers, front: Sequence[Callable[[], object]] = ()) -> None:
+    def bind(
+        self, buffers: Buffers, front: Sequence[Callable[[], object]] = (), *, whole: bool = False
+    ) -> None:
         """See Trainer. Raises ValueError where own rows of a feature are not made here."""
-        assert not front, "TorchRec's step is no CUDA graph"
+        del whole  # TorchRec's step is no CUDA graph
+        assert not front
         if id(buffers) not in self._inputs:
             self._inputs[id(buffers)] = [
                 Input(buffers, slot, self.model.rows) for slot in range(buffers.slots)

@@ -36,7 +36,7 @@ from rap_training.train.embedding import (
 from rap_training.train.model import Interaction, Model, initial_layers, pair_tables
 from rap_training.train.segments import segments
 
-_STEP = "step"  # the graph of all stages with what stands in front of them
+_STEP = "step"  # the graph of all stages, with what stands in front of them
 
 
 @dataclass(kw_only=True)
@@ -47,7 +47,8 @@ class Binding:
     embedding: Embedding
     inputs: list[list[torch.Tensor]]
     labels: list[torch.Tensor]
-    front: tuple[Call, ...] = ()
+    front: tuple[Call, ...]
+    whole: bool
     graphs: dict[tuple[str, int], Callable[[], None]] = field(default_factory=dict)
     losses: dict[int, torch.Tensor] = field(default_factory=dict)
 
@@ -64,7 +65,7 @@ class Trainer:
     ) -> None:  # fmt: skip
         """`weights`, if given, are the rank's tables, float32 [rows, dim]; else drawn by `seed`.
 
-        `graphs`: the work of every stage is a CUDA graph.
+        `graphs`: the work of every stage is a CUDA graph, or all of a step (`bind`).
         """
         self.graphs = graphs
         self._capture_stream: torch.cuda.Stream | None = None
@@ -100,12 +101,15 @@ class Trainer:
         self._bindings: dict[tuple[int, ...], Binding] = {}
         self.bind(buffers)
 
-    def bind(self, buffers: Buffers, front: Sequence[Call] = ()) -> None:
+    def bind(
+        self, buffers: Buffers, front: Sequence[Call] = (), *, whole: bool = False
+    ) -> None:  # fmt: skip
         """Train on the batches that stand in `buffers`; what was made for them before is kept.
 
-        `front`, a call a slot: what makes the batch, captured with the step as one CUDA graph.
-        Raises ValueError for buffers with other tables on this rank, or other rows, and for a
-        `front` where the step cannot be one graph.
+        `whole`: a step is one CUDA graph where it can be, not one a stage: on one GPU, with a
+        trainer of graphs. `front`, a call a slot: what makes the batch, in front of it in that
+        graph. Raises ValueError for buffers with other tables on this rank, or other rows, and for
+        a `front` where the step cannot be one graph.
         """
         made, given = self.buffers.work, buffers.work
         if (made.rank, made.home, made.batch) != (given.rank, given.home, given.batch):
@@ -113,25 +117,26 @@ class Trainer:
                 "these buffers are of other tables or rows than the trainer; "
                 "fix: make both of one placement and batch"
             )
-        if front and not (self.graphs and self.collectives.world == 1):
+        can = self.graphs and self.collectives.world == 1
+        if front and not can:
             raise ValueError("a step is one graph on one GPU, with a trainer of CUDA graphs")
         self.buffers = buffers
-        key = (id(buffers), *map(id, front))  # they are kept, so the ids are theirs alone
+        whole = can and (whole or bool(front))
+        key = (whole, id(buffers), *map(id, front))  # they are kept, so the ids are theirs alone
         if key in self._bindings:
             self._at = self._bindings[key]
             return
-        self._at = self._bindings[key] = self._new_binding(buffers)
-        self._at.front = tuple(front)
+        self._at = self._bindings[key] = self._new_binding(buffers, tuple(front), whole)
         self._settle()  # weights and buffers were zeroed on another stream than that of steps
         if self.graphs:
             self.capture()
 
-    def _new_binding(self, buffers: Buffers) -> Binding:
+    def _new_binding(self, buffers: Buffers, front: tuple[Call, ...], whole: bool) -> Binding:
         work = buffers.work
         slots = [segments(buffers, slot, self.model.rows) for slot in range(buffers.slots)]
         kind = TorchEmbedding if self.device.type == "cpu" else _gpu_embedding()
         return Binding(
-            buffers=buffers,
+            buffers=buffers, front=front, whole=whole,
             embedding=kind(
                 self.weights, self._pooled, self._pooled_gradient, slots, self.bad,
                 self._sparse_rate,
@@ -176,7 +181,7 @@ class Trainer:
             self._compute(stage, slot)
 
     def capture(self) -> None:
-        """Turn the work of every stage into a CUDA graph, or with a `front` all of a step into one.
+        """Turn the work of every stage into a CUDA graph, or all of a step into one.
 
         A few steps are run first, without learning. Collectives are queued between graphs, not
         captured. All graphs of a binding share a pool of memory: they are replayed in the order of
@@ -197,7 +202,7 @@ class Trainer:
         pool = torch.cuda.graph_pool_handle()
         graphs: dict[tuple[str, int], Callable[[], None]] = {}
         for slot in range(self._at.buffers.slots):
-            for name in (_STEP,) if self._at.front else STAGES:
+            for name in (_STEP,) if self._at.whole else STAGES:
                 if name == "grad_comm" and slot:
                     continue
                 graph = torch.cuda.CUDAGraph()
@@ -235,7 +240,8 @@ class Trainer:
 
     def _work(self, stage: str, slot: int) -> None:
         if stage == _STEP:
-            self._at.front[slot]()
+            for call in self._at.front[slot : slot + 1]:
+                call()
             for each in STAGES:
                 self._work(each, slot)
         elif stage == "emb_fwd":
