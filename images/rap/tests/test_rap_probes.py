@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -128,6 +128,32 @@ def test_a_clock_that_drifts_makes_no_stage_slower(
         rank.trainer, "mlp_fwd", rank.lanes(True), [], rank.collectives
     )
     assert (alone, beside) == (1040.0, 1050.0)
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_a_probe_that_outlasts_a_stage_is_not_hidden_by_it(device: str) -> None:
+    """Work of a second lane, a tenth and ten times as long as the stage."""
+    there = torch.device(device)
+
+    def work(seconds: float) -> Callable[[], object]:
+        return lambda: (
+            torch.cuda._sleep(int(1e9 * seconds)) if device == "cuda" else time.sleep(seconds)
+        )
+
+    class Stage:
+        device = there
+
+        def run(self, stage: str, slot: int) -> None:
+            work(0.002)()
+
+    def slowdown(seconds: float) -> float:
+        stage: Any = Stage()
+        own = Collectives(rank=0, world=1)
+        alone, beside = probes._stage_us(stage, "emb_fwd", lanes(there), [work(seconds)], own)
+        return beside / alone
+
+    assert slowdown(0.0002) < 1.5
+    assert slowdown(0.02) > 5
 
 
 def test_one_rank_exchanges_for_nothing() -> None:

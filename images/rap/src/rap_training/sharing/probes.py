@@ -218,8 +218,9 @@ def _stage_us(
     probes: Sequence[Call],
     collectives: Collectives,
 ) -> tuple[float, float]:
-    """Time in us of a stage alone, and beside probes that start together with it: medians of
-    samples in turns, so that a clock that moves meanwhile moves both."""
+    """Time in us of a stage alone, and of it and probes that start together with it, until both
+    have ended: what outlasts a stage is not hidden by it. Medians of samples in turns, so that a
+    clock that moves meanwhile moves both."""
     train, side = lanes
     if trainer.device.type == "cpu":
         return _stage_us_on_cpu(trainer, stage, lanes, probes)
@@ -239,9 +240,9 @@ def _stage_us(
         with torch.cuda.stream(train.stream):
             start.record()
             trainer.run(stage, 0)
+            train.wait(side.record())
             end.record()
         early = start.query()
-        side.finish()
         train.finish()
         return early, 1000.0 * start.elapsed_time(end)
 
@@ -282,12 +283,16 @@ def _stage_us_on_cpu(
 ) -> tuple[float, float]:
     _, side = lanes
     times: list[float] = []
+
+    def both() -> None:
+        trainer.run(stage, 0)
+        side.finish()
+
     for calls in _ROUNDS * ((), probes):
         _before(trainer, stage)
         for call in calls:
             side.submit(call)
-        times.append(_host_us(lambda: trainer.run(stage, 0)))
-        side.finish()
+        times.append(_host_us(both))
     return median(times[::2]), median(times[1::2])
 
 
