@@ -112,6 +112,35 @@ def test_a_step_is_one_graph_unless_launches_wait_for_its_stages(rank: Rank, nam
     assert found == (wanted if rank.config.trainer == "graph" else set())
 
 
+@pytest.mark.timed
+def test_training_goes_first_where_it_has_priority(rank: Rank) -> None:
+    """Beside kernels that fill the GPU for a tenth of a second."""
+    preparation, trainer = rank.preparation(VARIANTS["ideal"]), rank.trainer
+    trainer.bind(preparation.buffers, whole=True)
+    preparation.start(1)
+    flood = torch.zeros(1 << 29, device="cuda")  # about 1 ms to add to
+
+    def milliseconds(priority: bool) -> float:
+        lane, side = rank.lanes(priority)
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+        def steps() -> None:
+            start.record()
+            for number in range(4):
+                trainer.step(number % SLOTS)
+            end.record()
+
+        torch.cuda.synchronize()
+        for _ in range(100):
+            side.submit(lambda: flood.add_(1.0))
+        lane.submit(steps)
+        torch.cuda.synchronize()
+        return start.elapsed_time(end)
+
+    milliseconds(True)
+    assert milliseconds(True) < 0.5 * milliseconds(False)
+
+
 CYCLES = 10_000_000  # some milliseconds
 
 

@@ -139,9 +139,12 @@ class ThreadLane:
 
 
 def lanes(device: torch.device, *, priority: int = 0) -> tuple[Lane, Lane]:
-    """The lane of training and one beside it. `priority` 0: equal; 1: training goes first."""
+    """The lane of training and one beside it. `priority` 0: equal; 1: training goes first.
+
+    Training's stream is always one that goes first, as its graphs were captured in such a one.
+    """
     if device.type == "cpu":
         return CallerLane(), ThreadLane("preprocess")
     least, most = torch.cuda.Stream.priority_range()
-    train = torch.cuda.Stream(device, priority=most if priority else least)
-    return StreamLane(train), StreamLane(torch.cuda.Stream(device, priority=least))
+    side = torch.cuda.Stream(device, priority=least if priority else most)
+    return StreamLane(torch.cuda.Stream(device, priority=most)), StreamLane(side)

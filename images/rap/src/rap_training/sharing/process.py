@@ -78,7 +78,8 @@ def serve(make_steps: Any, ends: Ends, device: torch.device) -> None:
 
     `make_steps(request)` gives the Steps of a variant on the trainer's memory.
     """
-    stream = torch.cuda.Stream(device)
+    _, most = torch.cuda.Stream.priority_range()
+    stream = torch.cuda.Stream(device, priority=most)  # as training's
     while (asked := ends.to_preprocessor.get()) is not None:
         request, let_go = asked
         steps: Steps = make_steps(request)

@@ -187,8 +187,13 @@ class Trainer:
         captured. All graphs of a binding share a pool of memory: they are replayed in the order of
         their capture, never side by side.
         """
-        # One stream for all captures: autograd remembers where a parameter was first used.
-        stream = self._capture_stream = self._capture_stream or torch.cuda.Stream(self.device)
+        # One stream for all captures: autograd remembers where a parameter was first used. It goes
+        # first: a graph of PyTorch's keeps the priority of the stream that it was captured in (pull
+        # request 167346).
+        if self._capture_stream is None:
+            _, most = torch.cuda.Stream.priority_range()
+            self._capture_stream = torch.cuda.Stream(self.device, priority=most)
+        stream = self._capture_stream
         learns = self._learns
         self.learn(False)
         with torch.cuda.stream(stream):
