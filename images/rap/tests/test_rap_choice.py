@@ -213,6 +213,9 @@ def test_the_model_counts_launches_gates_and_what_is_not_hidden(
     assert 0 < ungated.launches <= gated.launches < operators
     assert (gated.gates, ungated.gates, plain.gates) == (len(rank.plans["rap"].stages), 1, 1)
     assert gated.training_us == plain.training_us > 0
+    rank.preparation(VARIANTS["rap_no_fusion"])
+    apart = estimates(rank, VARIANTS["rap_no_fusion"], stream)
+    assert {way: each.launches for way, each in apart.items()} == dict.fromkeys(apart, operators)
     for way in (ungated, plain):
         assert way.overflow_us == pytest.approx(way.launches * (hidden + 10) - hidden)
     assert gated.overflow_us == rank.plans["rap"].schedule.overflow_us

@@ -65,12 +65,13 @@ def plan_rank(
     launches, fusion = fused(
         work, solver=solver if fuse_operators else "asap", time_limit_s=time_limit_s
     )
-    groups = fusion.groups
-    if not fuse_operators:
-        groups = tuple(replace(g, members=(m,)) for g in groups for m in g.members)
     by_kind: dict[str, Launch] = {}
     for launch in launches:
         by_kind.setdefault(launch.kind, launch)
+    groups = fusion.groups
+    if not fuse_operators:
+        groups = tuple(replace(g, members=(m,)) for g in groups for m in g.members)
+        launches = launches_of(work, [group.members for group in groups])
 
     def us_of(kind: str, count: int) -> float:
         shape = shape_of(by_kind[kind])
