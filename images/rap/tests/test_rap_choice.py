@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -93,6 +93,16 @@ def test_the_fastest_way_is_taken_and_said(rank: Rank, fastest: str) -> None:
     assert throughput.describe(rank, "rap").startswith(WORDS[fastest])
 
 
+def fastest_of(ways: dict[str, Preparation], fastest: str) -> Callable[[str, Preparation], float]:
+    """A clock that notes in `ways` what it is asked for."""
+
+    def timed(name: str, way: Preparation) -> float:
+        ways[name] = way
+        return 97.0 if name == fastest else 100.0
+
+    return timed
+
+
 @pytest.mark.parametrize("name", ["rap_no_mapping", "rap_no_fusion"])
 @pytest.mark.parametrize("fastest", WORDS)
 def test_rap_without_a_part_is_the_fastest_of_the_same_ways(
@@ -101,12 +111,7 @@ def test_rap_without_a_part_is_the_fastest_of_the_same_ways(
     rank.tell = Told()
     variant = VARIANTS[name]
     ways: dict[str, Preparation] = {}
-
-    def timed(name: str, way: Preparation) -> float:
-        ways[name] = way
-        return 97.0 if name == fastest else 100.0
-
-    way = choose_way(rank, variant, rank.preparation(variant), timed)
+    way = choose_way(rank, variant, rank.preparation(variant), fastest_of(ways, fastest))
     assert list(ways) == list(WORDS)
     assert way is ways[fastest]
     fusion = "none" if name == "rap_no_fusion" else variant.fusion
@@ -126,12 +131,7 @@ def test_rap_plus_begins_where_it_costs_least(rank: Rank, fastest: str) -> None:
     rank.tell = told = Told()
     plus = VARIANTS["rap_plus"]
     ways: dict[str, Preparation] = {}
-
-    def timed(name: str, way: Preparation) -> float:
-        ways[name] = way
-        return 97.0 if name == fastest else 100.0
-
-    way = choose_way(rank, plus, rank.preparation(plus), timed)
+    way = choose_way(rank, plus, rank.preparation(plus), fastest_of(ways, fastest))
     assert list(ways) == list(PLUS_WORDS)
     assert way is ways[fastest]
     assert isinstance(ways["in_line"], InLine)

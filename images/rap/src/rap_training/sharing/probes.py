@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from time import perf_counter
 
@@ -200,10 +201,7 @@ def exchange_costs(collectives: Collectives, device: torch.device) -> tuple[floa
         source = torch.zeros(each * world, dtype=torch.uint8, device=device)
         target = torch.empty_like(source)
         sizes = [each] * world
-
-        def exchange(source: torch.Tensor = source, target: torch.Tensor = target) -> None:
-            collectives.all_to_all(target, source, sizes, sizes)  # noqa: B023
-
+        exchange = partial(collectives.all_to_all, target, source, sizes, sizes)
         exchange()  # what is made once is there
         times = _times_us(exchange, _EXCHANGES, collectives, device)
         took[each] = collectives.largest(median(times), device)

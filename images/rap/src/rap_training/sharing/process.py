@@ -9,7 +9,7 @@ import torch
 
 from rap_training.launches import Call
 from rap_training.memory import Buffers
-from rap_training.sharing.lanes import Lane, StreamLane
+from rap_training.sharing.lanes import Lane, StreamLane, lanes
 from rap_training.sharing.preparation import SLOTS, Steps
 from rap_training.sharing.shared import PATIENCE_S, Ends, PeerLost, Request, events, take
 from rap_training.train.collectives import Collectives
@@ -78,8 +78,9 @@ def serve(make_steps: Any, ends: Ends, device: torch.device) -> None:
 
     `make_steps(request)` gives the Steps of a variant on the trainer's memory.
     """
-    _, most = torch.cuda.Stream.priority_range()
-    stream = torch.cuda.Stream(device, priority=most)  # as training's
+    _, lane = lanes(device)
+    assert isinstance(lane, StreamLane)
+    stream = lane.stream
     while (asked := ends.to_preprocessor.get()) is not None:
         request, let_go = asked
         steps: Steps = make_steps(request)

@@ -119,7 +119,8 @@ def ways(variant: Variant, stages: Sequence[str], *, several: bool) -> dict[str,
 
 
 # What RAP gains over Sequential, a part a step: (part, without it, with it). Two variants of a step
-# differ in that part alone. On one GPU there is nothing to map, and no such step.
+# differ in that part alone; gates have the training step be a graph a stage. On one GPU there is
+# nothing to map, and no such step.
 STEPS = (
     ("graph", "sequential", "sequential_graph"),
     ("fusion", "sequential_graph", "sequential_fused_graph"),

@@ -32,12 +32,15 @@ class Collectives:
         dist.all_to_all_single(target, source, list(received), list(sent), group=self.group)
 
     def average(self, buckets: Sequence[torch.Tensor]) -> None:
-        """Replace every bucket by its mean over ranks."""
+        """Replace every bucket by its mean over ranks.
+
+        One after another, which is how NCCL runs them, and so in the current stream: what is
+        asynchronous runs in one of NCCL's, of low priority.
+        """
         nccl = dist.get_backend(self.group) == "nccl"
         how = dist.ReduceOp.AVG if nccl else dist.ReduceOp.SUM
-        works = [dist.all_reduce(b, how, group=self.group, async_op=True) for b in buckets]
-        for work, bucket in zip(works, buckets, strict=True):
-            work.wait()
+        for bucket in buckets:
+            dist.all_reduce(bucket, how, group=self.group)
             if not nccl:
                 bucket.div_(self.world)
 
