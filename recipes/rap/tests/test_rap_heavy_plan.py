@@ -84,8 +84,9 @@ def test_short_lists_are_hidden_by_the_schedule(costs):
 
 def test_long_lists_exceed_what_training_hides_and_gates_hold_the_rest_back(costs):
     """Half of training alone: every operator writes what the next one reads, and no schedule makes
-    that less; and what no stage hides waits for the last and shortest one, though nothing else
-    would keep the GPU busy before. That is why RAP is tried without gates too."""
+    that less; and what no stage hides waits for the last one that hides something, which is
+    short, though nothing else would keep the GPU busy before. That is why RAP is tried without
+    gates too."""
     stages = costs.stages[0]
     training = sum(stage.us for stage in stages)
     hidden = sum(stage.capacity_us for stage in stages)
@@ -94,8 +95,8 @@ def test_long_lists_exceed_what_training_hides_and_gates_hold_the_rest_back(cost
     overflow = plan.schedule.overflow_us
     assert work > hidden + training
     assert training / (training + overflow) == pytest.approx(0.5, abs=0.05)
-    last = stages[-1]
-    assert sum(part.us for part in plan.schedule.of(last.name)) > 0.9 * overflow > 100 * last.us
+    last = [stage for stage in stages if stage.capacity_us][-1]
+    assert sum(part.us for part in plan.schedule.of(last.name)) > 0.9 * overflow > 10 * last.us
     batch = Batch(busy_us=work, kernels=len(plan.fused), longest="sigrid_hash", longest_us=1.0)
     reason = why_below(training + overflow, training, batch, stages)
     assert f"keeps the GPU busy for {work:.1f} us, and training hides {hidden:.1f}" in reason
