@@ -108,17 +108,12 @@ def choose_folder(checked: Checked, into: Path | None) -> Path:
     return folder
 
 
-def _held(daemon: Daemon, *labels: str) -> set[str]:
-    """The ids of the images that an engine has, with these labels."""
-    with faults(daemon.endpoint):
-        return {one["Id"] for one in daemon.client.images(filters={"label": list(labels)})}
-
-
 def _load_image(
     checked: Checked, image: ImageFacts, daemon: Daemon, undo: ExitStack, say: Say
 ) -> str:
     """Give an engine an image without a tag; returns the id that it has there."""
-    before = _held(daemon)
+    with faults(daemon.endpoint):
+        before = set(daemon.client.images(quiet=True))
     if image.image_id in before:
         return image.image_id
     undo.callback(_remove, daemon, f"ae.content={image.content}", before)
@@ -142,13 +137,14 @@ def _load_image(
 
 def _remove(daemon: Daemon, label: str, before: set[str]) -> None:
     """Remove an image that we loaded, also one that comes late."""
-    end = time.monotonic() + _LATE_S
-    with suppress(EnvironmentFault):  # what brings us here is told
-        while not (new := _held(daemon, label) - before) and time.monotonic() < end:
+    end, client = time.monotonic() + _LATE_S, daemon.client
+    with suppress(EnvironmentFault), faults(daemon.endpoint):  # what brings us here is told
+        while not (new := set(client.images(quiet=True, filters={"label": label})) - before):
+            if time.monotonic() > end:
+                break
             time.sleep(0.2)
-        with faults(daemon.endpoint):
-            for one in new:
-                daemon.client.remove_image(one)
+        for one in new:
+            client.remove_image(one)
 
 
 def _write_tree(checked: Checked, folder: Path, undo: ExitStack) -> Path:

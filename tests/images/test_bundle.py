@@ -100,10 +100,11 @@ class Engine:
         self.stored[found] = content
         yield {"stream": f"Loaded image ID: {found}\n"}
 
-    def images(self, filters: dict[str, list[str]]) -> list[dict[str, Any]]:
+    def images(self, quiet: bool, filters: dict[str, str] | None = None) -> list[str]:
+        assert quiet  # ids alone
         every = [self.inspect_image(name) for name in self.stored]
-        wanted = {tuple(label.split("=", 1)) for label in filters["label"]}
-        return [one for one in every if wanted <= one["Config"]["Labels"].items()]
+        wanted = {tuple(label.split("=", 1)) for label in (filters or {}).values()}
+        return [one["Id"] for one in every if wanted <= one["Config"]["Labels"].items()]
 
     def tag(self, name: str, repository: str, tag: str) -> None:
         if self.deaf_to_tags:
