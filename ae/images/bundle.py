@@ -56,12 +56,13 @@ def check(path: Path) -> Checked:
             name = member.name
             if not _NAMES.fullmatch(name) or not member.isreg() or name in sums:
                 raise _fault(path, f"holds '{name}', which is no part of a bundle")
-            digest = hashlib.sha256()
-            for piece in _pieces(tar.extractfile(member)):
-                digest.update(piece)
-                texts.setdefault(name, piece)  # the whole of a short one
-            sums[name], sizes[name] = digest.hexdigest(), member.size
-        if any(piece.strip(b"\0") for piece in _pieces(file)) or file.tell() % tarfile.RECORDSIZE:
+            data: Any = tar.extractfile(member)
+            texts[name] = data.read(_PIECE)  # the whole of a short one
+            data.seek(0)
+            sums[name] = hashlib.file_digest(data, "sha256").hexdigest()
+            sizes[name] = member.size
+        rest = iter(lambda: file.read(_PIECE), b"")
+        if any(piece.strip(b"\0") for piece in rest) or file.tell() % tarfile.RECORDSIZE:
             raise _fault(path, "is cut off or damaged at its end")
         listed = "".join(f"{sums[name]}  {name}\n" for name in sums if name != SUMS)
         if texts.get(SUMS) != listed.encode():
@@ -197,17 +198,11 @@ def _opened(path: Path) -> Iterator[tuple[_Bounded, tarfile.TarFile]]:
 
 
 def _members(tar: tarfile.TarFile, most: int = _MOST_FILES) -> Iterator[tarfile.TarInfo]:
-    for count in range(most + 1):
-        if (member := tar.next()) is None:
-            return
+    for count, member in enumerate(iter(tar.next, None)):
         if count == most or member.size < 0 or member.issparse():
             raise tarfile.ReadError(f"more than {most} files, or a size that cannot be")
         tar.members = []  # type: ignore[attr-defined]  # it would keep every header
         yield member
-
-
-def _pieces(file: Any) -> Iterator[bytes]:
-    return iter(lambda: file.read(_PIECE), b"")
 
 
 def _fault(path: Path, why: str) -> EnvironmentFault:
