@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -124,32 +125,25 @@ def refused_by(runtime: str, point: Point) -> list[str]:
 
 def to_argv(spec: ContainerSpec, head: Sequence[str]) -> tuple[str, ...]:
     """The command line of a client; `head` begins it."""
-    words = [*head, *(("--name", spec.name) if spec.name else ())]
-    for key, value in spec.labels.items():
-        words += ["--label", f"{key}={value}"]
+    asked: list[tuple[str, ...]] = [("--name", spec.name)] if spec.name else []
+    asked += [("--label", f"{key}={value}") for key, value in spec.labels.items()]
     # A point's argv is the whole command, whatever entry point the image has.
-    words += ["--user", spec.user, "--entrypoint", "", "--cap-drop", "ALL"]
-    words += ["--security-opt", PRIVILEGES, "--read-only"]
-    for option, (_, asked) in _settings(spec).items():
-        words += [option, str(asked)]
-    for path, how in WRITABLE.items():
-        words += ["--tmpfs", f"{path}:{how}"]
+    asked += [("--user", spec.user), ("--entrypoint", ""), ("--cap-drop", "ALL")]
+    asked += [("--security-opt", PRIVILEGES), ("--read-only",)]
+    asked += [(option, str(value)) for option, (_, value) in _settings(spec).items()]
+    asked += [("--tmpfs", f"{path}:{how}") for path, how in WRITABLE.items()]
     for mount in spec.all_mounts():
         tail = ",readonly" if mount.read_only else ""
-        words += ["--mount", f"type=bind,source={mount.source},target={mount.target}{tail}"]
-    for cap in spec.needs.cap_add:
-        words += ["--cap-add", cap]
-    for limit in spec.needs.ulimits:
-        words += ["--ulimit", f"{limit.name}={limit.soft}:{limit.hard}"]
+        asked += [("--mount", f"type=bind,source={mount.source},target={mount.target}{tail}")]
+    asked += [("--cap-add", cap) for cap in spec.needs.cap_add]
+    asked += [("--ulimit", f"{one.name}={one.soft}:{one.hard}") for one in spec.needs.ulimits]
     if spec.gpus is not None and spec.gpus.route == "cdi":
-        for device in spec.gpus.devices:
-            words += ["--device", device]
+        asked += [("--device", device) for device in spec.gpus.devices]
     elif spec.gpus is not None:
         devices = ",".join(spec.gpus.devices)
-        words += ["--gpus", f'"device={devices}","capabilities=compute,utility"']
-    for key, value in spec.env.items():
-        words += ["--env", f"{key}={value}"]
-    return (*words, spec.image, *spec.argv)
+        asked += [("--gpus", f'"device={devices}","capabilities=compute,utility"')]
+    asked += [("--env", f"{key}={value}") for key, value in spec.env.items()]
+    return (*head, *chain(*asked), spec.image, *spec.argv)
 
 
 def dropped(spec: ContainerSpec, inspected: Mapping[str, Any]) -> list[str]:
