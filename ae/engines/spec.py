@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from ae.engines.base import OUT_DIR, Job
 from ae.engines.secrets import mounts_of
@@ -22,6 +23,7 @@ WRITABLE = dict.fromkeys((HOME, "/tmp"), "rw,exec,nosuid,nodev,mode=1777")
 ORDINARY = "10001:10001"  # who runs inside when the launcher is root; as in our images
 PIDS = 32768  # processes and threads: above every thread pool of a large host, below a fork bomb
 PRIVILEGES = "no-new-privileges"
+_FOLDERS = TypeAdapter(tuple[Annotated[str, Field(pattern="^/.")], ...])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,15 +205,12 @@ def _plain(request: Mapping[str, Any]) -> tuple[str, int, tuple[str, ...]]:
 def borrowed(reference: str, labels: Mapping[str, str]) -> tuple[str, ...]:
     """Host folders that an image borrows, from its label `ae.binds`."""
     try:
-        found = json.loads(labels.get("ae.binds") or "[]")
-        if isinstance(found, list) and all(re.match("/.", folder) for folder in found):
-            return tuple(found)
-    except (ValueError, TypeError):  # no JSON, or no words
-        pass
-    raise EnvironmentFault(
-        f"the label ae.binds of {reference} is not a JSON list of absolute folders",
-        fix="build the image again",
-    )
+        return _FOLDERS.validate_json(labels.get("ae.binds") or "[]")
+    except ValidationError as error:
+        raise EnvironmentFault(
+            f"the label ae.binds of {reference} is not a JSON list of absolute folders",
+            fix="build the image again",
+        ) from error
 
 
 def container_name(point: Point, token: str) -> str:
