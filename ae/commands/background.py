@@ -66,7 +66,7 @@ def detach(recipes: Sequence[str], *, resume: bool, as_json: bool) -> int:
             sys.stderr.write(said.decode("utf-8", "replace"))
             return int((path / "exit").read_text())
     except BaseException:
-        processes.stop_group(child.pid, reap=child.poll)
+        processes.stop_group(child.pid)
         raise
     finally:
         if not (path / "run.json").is_file():

@@ -132,7 +132,7 @@ def _started(
         if child is not None:
             # Also when the leader has gone: it may have left children in its group.
             if group or child.returncode is None:
-                stop_group(child.pid, grace_s=grace_s, reap=child.poll, tell=tell)
+                stop_group(child.pid, grace_s=grace_s, tell=tell)
             with child:  # waits for it and closes its pipes
                 pass
 
@@ -148,9 +148,7 @@ def start(argv: Sequence[str], **how: Any) -> Child:
         raise ProcessFault(f"the program '{argv[0]}' {said}", fix=fix) from error
 
 
-def stop_group(
-    pgid: int, *, grace_s: float = GRACE_S, reap: Call = None, tell: Call = None
-) -> None:
+def stop_group(pgid: int, *, grace_s: float = GRACE_S, tell: Call = None) -> None:
     """Stop every process of a group: TERM, `grace_s` to clean up, KILL. Gone already is fine."""
     if not _signal_group(pgid, 0 if tell else signal.SIGTERM):
         return
@@ -158,8 +156,6 @@ def stop_group(
         tell()
     end = time.monotonic() + grace_s
     while time.monotonic() < end:
-        if reap:
-            reap()
         if not group_alive(pgid):
             return
         time.sleep(_POLL_S)
