@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ae.daemon.cdi import CDI_KIND, read_cdi_devices
-from ae.daemon.faults import broken, faults, refused, unreachable
+from ae.daemon.faults import broken, faults, refused
 from ae.errors import EnvironmentFault
 from ae.host import processes
 
@@ -124,7 +124,12 @@ def probe(endpoint: str) -> socket.socket:
         connection.connect(endpoint.removeprefix("unix://"))
     except OSError as error:
         connection.close()
-        raise unreachable(endpoint, error) from error
+        said = f"no Docker daemon runs at {endpoint}: {error.strerror or error}"
+        fix = "start it (sudo systemctl start docker) or set DOCKER_HOST"
+        if isinstance(error, PermissionError):
+            said = f"you may not talk to the Docker daemon at {endpoint} (permission denied)"
+            fix = "join the group docker and log in again, or use rootless Docker"
+        raise EnvironmentFault(said, fix=f"{fix}; or ae run --engine local") from error
     return connection
 
 

@@ -42,23 +42,9 @@ def refused(program: str, text: str) -> EnvironmentFault:
     for layer in _LAYERS:
         said = said.rpartition(layer)[2]
     who = "the Docker daemon" if program == "docker" else program
-    fix = next((fix for words, fix in _FIXES if re.search(words, text.lower())), None)
-    return EnvironmentFault(
-        f"{who} refused: {said[:300]}", fix=fix or f"try it by hand: {program} info"
-    )
-
-
-def unreachable(endpoint: str, error: OSError) -> EnvironmentFault:
-    """Nobody answers at an endpoint, or not to us."""
-    if isinstance(error, PermissionError):
-        return EnvironmentFault(
-            f"you may not talk to the Docker daemon at {endpoint} (permission denied)",
-            fix="join the group docker, log in again; or rootless Docker, or ae run --engine local",
-        )
-    return EnvironmentFault(
-        f"no Docker daemon runs at {endpoint}: {error.strerror or error}",
-        fix="start it (sudo systemctl start docker) or set DOCKER_HOST; or ae run --engine local",
-    )
+    by_hand = f"try it by hand: {program} info"
+    fix = next((fix for words, fix in _FIXES if re.search(words, text.lower())), by_hand)
+    return EnvironmentFault(f"{who} refused: {said[:300]}", fix=fix)
 
 
 # Which say nothing.
