@@ -177,7 +177,7 @@ class Gpu:
     name: str
     memory_gib: float = 0.0
     memory_free_gib: float = 0.0
-    compute_capability: tuple[int, int] = (0, 0)
+    compute_capability: tuple[int, ...] = (0, 0)
     driver: str = ""
     processes: tuple[int, ...] = ()  # pids of compute processes on it
 

@@ -21,7 +21,13 @@ _ANSWER_S = 20.0  # nvidia-smi wakes a driver without persistence mode, which ta
 
 def detect() -> Machine:
     """Return GPUs, processors this process may use, and memory in GiB. Never raises."""
-    return Machine(gpus=query_gpus(), cpus=len(os.sched_getaffinity(0)), memory_gib=_memory_gib())
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    # Where a control group gives less, that.
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with suppress(OSError, ValueError):  # none there, or `max`
+            memory = min(memory, int(Path(path).read_text()))
+    cpus = len(os.sched_getaffinity(0))
+    return Machine(gpus=query_gpus(), cpus=cpus, memory_gib=memory / 2**30)
 
 
 def query_gpus() -> tuple[Gpu, ...]:
@@ -39,22 +45,13 @@ def gpus_of(rows: Iterable[Sequence[str]], users: Sequence[Sequence[str]] = ()) 
             name=name,
             memory_gib=_gib(total),
             memory_free_gib=_gib(free),
-            compute_capability=_capability(capability),
+            compute_capability=tuple(map(int, re.findall(r"\d+", capability))) or (0, 0),
             driver=driver,
             processes=tuple(int(pid) for user, pid in users if user == uuid and pid.isdigit()),
         )
         for index, uuid, name, total, free, capability, driver in rows
         if index.isdigit()
     )
-
-
-def _memory_gib() -> float:
-    """The machine's, or less where a control group gives less."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        with suppress(OSError, ValueError):  # none there, or `max`
-            total = min(total, int(Path(path).read_text()))
-    return total / 2**30
 
 
 def oom_kills() -> int:
@@ -99,11 +96,6 @@ def _query(what: str, fields: tuple[str, ...]) -> list[list[str]]:
         return []
     rows = csv.reader(done.stdout.splitlines(), skipinitialspace=True)
     return [[cell.strip() for cell in row] for row in rows if len(row) == len(fields)]
-
-
-def _capability(cell: str) -> tuple[int, int]:
-    match = re.fullmatch(r"(\d+)\.(\d+)", cell)
-    return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def _gib(mib: str) -> float:
