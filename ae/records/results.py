@@ -108,11 +108,8 @@ class Results:
             labels = {"experiment": point.status.experiment, **point.status.labels}
             if point.status.status is Status.SKIPPED:
                 skips.append(Skip(labels=labels, reason=point.status.reason or "no reason given"))
-            elif point.done:
-                skips += [
-                    Skip(labels={**labels, **skip.labels}, reason=skip.reason)
-                    for skip in point.found.skipped
-                ]
+            for skip in point.found.skipped:  # of a done point
+                skips.append(Skip(labels={**labels, **skip.labels}, reason=skip.reason))
         return skips
 
     @cached_property
