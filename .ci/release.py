@@ -47,7 +47,7 @@ def lock(root: Path, files: Sequence[Path], place: str | None) -> None:
                     own.images.setdefault(name, {})[flavour] = entry
     whole = own.model_dump(by_alias=True, exclude_none=True)
     whole |= {"registry": place} if place else {}
-    write_atomic(lockfile.path_of(root), lockfile.HEADER + str(yaml.safe_dump(whole)))
+    write_atomic(root / lockfile.PATH, lockfile.HEADER + str(yaml.safe_dump(whole)))
 
 
 def main(words: Sequence[str]) -> None:

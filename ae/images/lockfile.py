@@ -16,6 +16,7 @@ from ae.host.files import write_atomic
 from ae.model import Flavour, ImageRef, Part
 from ae.recipe.yamlfile import read_yaml, validate
 
+PATH = Path("images", "lock.yaml")  # below a checkout's root
 HEADER = """\
 # The published images, by digest. `ae push` writes this file, `ae run` and `ae pull` obey it: an
 # entry counts as long as `content` is the hash of the sources in this tree. They are in `registry`,
@@ -56,14 +57,9 @@ class Lock(Part):
         return self.images.get(name, {}).get(flavour.value)
 
 
-def path_of(root: Path) -> Path:
-    """Where the lock file of a checkout is."""
-    return root / "images" / "lock.yaml"
-
-
 def load(root: Path) -> Lock:
     """Read the lock file. Raises RecipeError with file and line."""
-    path = path_of(root)
+    path = root / PATH
     return validate(read_yaml(path, root), Lock) if path.is_file() else Lock(schema=1, images={})
 
 
@@ -77,7 +73,7 @@ def locked(image: ImageRef) -> Entry | None:
 
 def store(root: Path, name: str, flavour: Flavour, entry: Entry) -> None:
     """Put an entry into the lock file, which is replaced as a whole."""
-    path = path_of(root)
+    path = root / PATH
     handle = os.open(path.parent, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)  # two pushes at once must not lose an entry

@@ -42,7 +42,7 @@ def test_an_entry_is_stored_and_read_again(root: Path) -> None:
     lock = lockfile.load(root)
     assert lock.entry("toy", Flavour.CPU) == ENTRY
     assert lock.entry("beta", Flavour.CPU) is None
-    text = lockfile.path_of(root).read_text()
+    text = (root / lockfile.PATH).read_text()
     assert text.startswith("# The published images, by digest.")
     assert text.index("alpha") < text.index("toy")
     assert text.index("cpu") < text.index("cuda")
@@ -82,7 +82,7 @@ def test_pushes_at_once_lose_no_entry(root: Path) -> None:
 
 
 def test_a_file_that_cannot_be_written(root: Path) -> None:
-    lockfile.path_of(root).mkdir()
+    (root / lockfile.PATH).mkdir()
     with pytest.raises(EnvironmentFault, match=r"lock\.yaml cannot be written"):
         lockfile.store(root, "toy", Flavour.CPU, ENTRY)
     assert [path.name for path in (root / "images").iterdir()] == ["lock.yaml"]
@@ -101,7 +101,7 @@ def test_a_file_that_cannot_be_written(root: Path) -> None:
     ],
 )
 def test_a_wrong_file_names_the_line(root: Path, text: str, message: str) -> None:
-    lockfile.path_of(root).write_text(text)
+    (root / lockfile.PATH).write_text(text)
     with pytest.raises(RecipeError) as caught:
         lockfile.load(root)
     assert message in caught.value.message
@@ -118,7 +118,7 @@ def test_a_wrong_file_names_the_line(root: Path, text: str, message: str) -> Non
 )  # fmt: skip
 def test_what_an_entry_cannot_hold(root: Path, key: str, value: object) -> None:
     wrong = ENTRY.model_dump() | {key: value}
-    lockfile.path_of(root).write_text(
+    (root / lockfile.PATH).write_text(
         json.dumps({"schema": 1, "images": {"toy": {"cpu": wrong}}}, indent=1)
     )
     with pytest.raises(RecipeError, match=key):
@@ -138,4 +138,4 @@ def test_an_entry_that_is_stored_again_takes_the_place_of_the_old(root: Path) ->
 
 def test_the_file_of_this_repository() -> None:
     lockfile.load(ROOT)
-    assert lockfile.path_of(ROOT).read_text().startswith(lockfile.HEADER)
+    assert (ROOT / lockfile.PATH).read_text().startswith(lockfile.HEADER)

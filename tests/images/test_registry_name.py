@@ -20,7 +20,7 @@ def test_a_registry_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_the_registry_of_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AE_REGISTRY", raising=False)
-    path = lockfile.path_of(tmp_path)
+    path = tmp_path / lockfile.PATH
     path.parent.mkdir()
     path.write_text("schema: 1\nregistry: ghcr.io/x/ae\nimages: {}\n")
     assert registry.place(tmp_path) == "ghcr.io/x/ae"

@@ -301,7 +301,7 @@ def test_credentials_come_from_dockers_helpers(
             registry.push(daemon, image, place.name, said)
         forget(daemon, image)
         daemon.close()
-    assert PASSWORD not in lockfile.path_of(tmp_path).read_text()
+    assert PASSWORD not in (tmp_path / lockfile.PATH).read_text()
     assert not any(PASSWORD in line for line in said.of("stdout"))
 
 
