@@ -89,8 +89,18 @@ def stream(
     that stands for work elsewhere. Should this process die, the kernel sends the child a TERM.
     `memory_bytes` caps its address space.
     """
-    started = time.monotonic()
-    set_up = _child_setup(os.getpid(), memory_bytes)
+    started, parent = time.monotonic(), os.getpid()
+    prctl = ctypes.CDLL(None).prctl  # between fork and exec nothing may be looked up
+
+    def set_up() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        if os.getppid() != parent:  # it died before the line above
+            os._exit(1)
+        for number in signals.HANDLED:
+            signal.signal(number, signal.SIG_DFL)
+        if memory_bytes is not None:
+            resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+
     own: dict[str, Any] = {"env": env, "cwd": cwd, "preexec_fn": set_up}
     with _started(argv, grace_s=grace_s, group=True, tell=tell, **own) as child:
         timed_out = _pump(child, on_line, timeout_s, grace_s, tell)
@@ -237,19 +247,3 @@ class LineCutter:
             rest = rest[MAX_LINE:]
         self._rest = rest
         return [*whole, rest] if last and rest else whole
-
-
-def _child_setup(parent: int, memory_bytes: int | None) -> Callable[[], None]:
-    """What the child does between fork and exec; everything it needs is looked up before."""
-    prctl = ctypes.CDLL(None).prctl
-
-    def set_up() -> None:
-        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-        if os.getppid() != parent:  # it died before the line above
-            os._exit(1)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_DFL)
-        if memory_bytes is not None:
-            resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
-
-    return set_up
