@@ -144,8 +144,7 @@ def _programs(facts: Facts) -> Iterator[Check]:
         fix = "install Docker, or set DOCKER_HOST, to run in the paper's containers"
         yield Check("engine", "warn", said, fix)
     else:
-        fault = "" if engine.ok else engine.detail
-        yield _check("engine", engine.detail, fault, engine.fix, "fail")
+        yield Check("engine", "ok" if engine.ok else "fail", engine.detail, engine.fix)
     fault = "" if client.ok else client.detail  # images that are there already still run
     yield from facts.findings
     yield _check("build", f"images are built with {client.detail}", fault, client.fix)
