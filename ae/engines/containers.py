@@ -40,7 +40,7 @@ class ContainerEngine(Engine):
     dropped_fix: str
 
     @cached_property
-    def _looked(self) -> set[tuple[str, GpuGrant]]:
+    def _looked(self) -> set[tuple[str, GpuGrant | None]]:
         """The grants that have been seen inside."""
         return set()
 
@@ -87,12 +87,10 @@ class ContainerEngine(Engine):
     def run(self, job: Job, sink: Sink, timeout_s: float) -> Outcome:
         require_disk(job.out, job.point.disk_bytes, f"point {job.point.id}")
         image = self.needed(job.point.image)
-        request = job.point.needs.gpus
-        grant = self._grant(request, ask=True) if request else None
-        spec = self._spec(job, image, grant, secrets.token_hex(4))
-        if request and grant and (spec.image, grant) not in self._looked:
+        spec = self._spec(job, image, secrets.token_hex(4))
+        if (request := job.point.needs.gpus) and (spec.image, spec.gpus) not in self._looked:
             self._look_inside(spec, request)
-            self._looked.add((spec.image, grant))
+            self._looked.add((spec.image, spec.gpus))
         with self._lent(job.out, spec, sink) as spec:
             outcome = self._performed(spec, sink, timeout_s)
         entry = locked(job.point.image)
@@ -131,8 +129,7 @@ class ContainerEngine(Engine):
         labels = {owner.RUN: "shell", owner.RECIPE: point.recipe}
         point = replace(point, argv=("sh", "-i") if terminal else ("sh",))
         job = Job(point=point, out=out.resolve(), labels=labels, secrets=files or {})
-        grant = self._grant(point.needs.gpus, ask=True) if point.needs.gpus else None
-        spec = self._spec(job, self.needed(point.image), grant, f"shell-{secrets.token_hex(4)}")
+        spec = self._spec(job, self.needed(point.image), f"shell-{secrets.token_hex(4)}")
         if spec.user == container.ORDINARY:  # nobody is left to give the folder back
             spec = replace(spec, user=self.caller)
         tty = ("--tty",) if terminal else ()
@@ -167,10 +164,8 @@ class ContainerEngine(Engine):
             raise EnvironmentFault(said, fix=f"ae build {image.name} --flavour {image.flavour}")
         return found
 
-    def _spec(
-        self, job: Job, image: dict[str, Any], grant: GpuGrant | None, token: str
-    ) -> ContainerSpec:
-        user = self.caller
+    def _spec(self, job: Job, image: dict[str, Any], token: str) -> ContainerSpec:
+        user, request = self.caller, job.point.needs.gpus
         if os.geteuid() == 0 and user == "0:0":
             # A file that is somebody's alone can only be read by him.
             given = [mount.source.stat() for mount in mounts_of(job)]
@@ -182,7 +177,7 @@ class ContainerEngine(Engine):
                 name=container.container_name(job.point, token),
                 labels=owner.stamp(job.labels),
                 user=user,
-                gpus=grant,
+                gpus=self._grant(request, ask=True) if request else None,
                 binds=container.borrowed(job.point.image.reference, labels_of(image)),
                 image=str(image["Id"]),  # by id: a tag may be moved at any time
             )
