@@ -41,11 +41,11 @@ def cdi_names(request: GpuRequest, known: Collection[str] | None) -> tuple[str, 
     return tuple(found)
 
 
-def read_cdi_devices(folder: Path) -> dict[str, frozenset[str]]:
-    """The NVIDIA GPUs in the CDI specs of a folder by name, e.g. `nvidia.com/gpu=0`, each with the
+def read_cdi_devices(*folders: str) -> dict[str, frozenset[str]]:
+    """The NVIDIA GPUs in the CDI specs of folders by name, e.g. `nvidia.com/gpu=0`, each with the
     device nodes that a container sees of it."""
     found: dict[str, frozenset[str]] = {}
-    for path in sorted(folder.glob("*.*")):
+    for path in (path for folder in folders for path in sorted(Path(folder).glob("*.*"))):
         if path.suffix not in (".json", ".yaml", ".yml"):
             continue
         try:

@@ -8,7 +8,6 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ae.daemon.cdi import CDI_KIND, read_cdi_devices
@@ -84,8 +83,7 @@ class Daemon:
         """Names of the GPUs that CDI specs offer: as the daemon lists them, else as specs do."""
         found = [str(one.get("ID", "")) for one in self.info.get("DiscoveredDevices") or []]
         names = [name for name in found if name.startswith(f"{CDI_KIND}=")]
-        folders = [] if names else self.info.get("CDISpecDirs") or []
-        return (*names, *(name for one in folders for name in read_cdi_devices(Path(one))))
+        return tuple(names or read_cdi_devices(*(self.info.get("CDISpecDirs") or [])))
 
     def gpu_route(self) -> str:
         """How GPUs are asked for: `cdi`, `nvidia`, or nothing where the daemon offers neither."""

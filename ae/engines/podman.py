@@ -71,7 +71,7 @@ class PodmanEngine(ContainerEngine):
     @cached_property
     def cdi_devices(self) -> dict[str, frozenset[str]]:
         """GPUs by CDI name, each with the device nodes that a container sees of it."""
-        return {k: v for one in _CDI_DIRS for k, v in read_cdi_devices(Path(one)).items()}
+        return read_cdi_devices(*_CDI_DIRS)
 
     def _answer(self) -> Availability:
         info, who = self.info, "rootless" if self.rootless else "as root"

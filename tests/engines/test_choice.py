@@ -150,8 +150,8 @@ def test_cdi_specs_in_either_format(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("kind: nvidia.com/gpu\ndevices: [\n")
     (tmp_path / "d.json").write_text('{"kind": "vendor.com/net", "devices": [{"name": "0"}]}')
     (tmp_path / "e.txt").write_text("nvidia.com/gpu")
-    assert list(read_cdi_devices(tmp_path)) == ["nvidia.com/gpu=0", "nvidia.com/gpu=GPU-x"]
-    assert read_cdi_devices(tmp_path / "none") == {}
+    assert list(read_cdi_devices(str(tmp_path))) == ["nvidia.com/gpu=0", "nvidia.com/gpu=GPU-x"]
+    assert read_cdi_devices(f"{tmp_path}/none") == {}
 
 
 def test_who_is_alive() -> None:

@@ -154,7 +154,7 @@ def test_the_gpus_of_cdi_specs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     }
     (tmp_path / "nvidia.json").write_text(json.dumps(spec))
     found = NODES | {"nvidia.com/gpu=bare": frozenset({"/dev/nvidiactl"})}
-    assert read_cdi_devices(tmp_path) == found
+    assert read_cdi_devices(str(tmp_path)) == found
     monkeypatch.setattr(podman_module, "_CDI_DIRS", (str(tmp_path),))
     assert PodmanEngine().cdi_devices == found
 
