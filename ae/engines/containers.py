@@ -148,10 +148,6 @@ class ContainerEngine(Engine):
             raise refused(self.name, done.stderr)
         return done.stdout
 
-    def pull(self, reference: str, sink: Sink, *options: str) -> None:
-        """Fetch an image from its registry. Raises EnvironmentFault when that fails."""
-        registry.transfer(self.name, "pull", reference, sink, self._environment(), *options)
-
     def _environment(self) -> dict[str, str]:
         return dict(os.environ)
 

@@ -60,7 +60,7 @@ class DockerEngine(ContainerEngine):
         """
         entry, place = locked(image), registry.place(image.root)
         if image.override is not None:
-            self.pull(image.reference, sink)
+            registry.transfer("docker", "pull", image.reference, sink, self.daemon.environment)
         elif entry is not None and place is not None:
             registry.pull(self.daemon, image, entry, place, sink)
         elif self._build is not None:
