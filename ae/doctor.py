@@ -19,7 +19,7 @@ from ae.errors import AeError, EnvironmentFault, ExitCode
 from ae.host.machine import detect, free_disk
 from ae.images.build import build_disk
 from ae.images.content import find_client
-from ae.model import Gpu, ImageRef, Machine, Plan
+from ae.model import Gpu, Machine, Plan
 from ae.records.folder import results_dir
 from ae.units import counted, folded, format_size
 
@@ -72,7 +72,12 @@ def gather(
         found, usable = Availability(ok=False, detail=error.message, fix=error.fix), None
     try:
         plan = plan_for(machine) if plan_for else None
-        image = _image_of(plan.points[0].image, usable) if usable and plan else None
+        if usable and plan:
+            wanted = plan.points[0].image
+            folder = Path(found.facts.get("root") or "/nowhere")
+            free = free_disk(folder) if folder.exists() else 0
+            ready, needed = usable.has_image(wanted), build_disk(wanted)
+            image = judge_image(usable.named(wanted), ready, free, needed)
     except AeError as error:
         refused = error
     where = results_dir(root)
@@ -97,13 +102,6 @@ def _client() -> Availability:
         return Availability(ok=True, detail=find_client(endpoint_of()))
     except EnvironmentFault as error:
         return Availability(ok=False, detail=error.message, fix=error.fix)
-
-
-def _image_of(image: ImageRef, engine: Engine) -> Check:
-    folder = Path(engine.available().facts.get("root") or "/nowhere")
-    free = free_disk(folder) if folder.exists() else 0
-    ready, needed = engine.has_image(image), build_disk(image)
-    return judge_image(engine.named(image), ready, free, needed)
 
 
 def judge(facts: Facts) -> list[Check]:

@@ -171,7 +171,7 @@ def test_a_recipe_that_needs_gpus(
     monkeypatch.setenv("AE_ROOT", str(root))
     monkeypatch.setenv("AE_LOCAL_PYTHON", sys.executable)
     monkeypatch.setattr("ae.host.machine.query_gpus", lambda: gpus)
-    monkeypatch.setattr("ae.doctor._image_of", lambda *_: None)
+    monkeypatch.setattr("ae.doctor.judge_image", lambda *_: None)
     found = verdicts(look("toy", None))["plan"]
     assert said in found.sentence
     assert found.verdict == ("fail" if alone else "warn") if said else "ok"
