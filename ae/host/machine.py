@@ -56,11 +56,10 @@ def gpus_of(rows: Iterable[Sequence[str]], users: Sequence[Sequence[str]] = ()) 
 
 def oom_kills() -> int:
     """How many processes the kernel has killed for lack of memory since the machine started."""
-    try:
-        lines = Path("/proc/vmstat").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+    with suppress(OSError):
+        if found := re.search(r"^oom_kill (\d+)$", Path("/proc/vmstat").read_text(), re.MULTILINE):
+            return int(found[1])
+    return 0
 
 
 def free_disk(path: Path) -> int:

@@ -8,7 +8,6 @@ import re
 import shutil
 import sys
 from pathlib import Path
-from typing import Literal
 
 from ae.errors import EnvironmentFault
 from ae.host import processes
@@ -92,7 +91,7 @@ def _step(argv: list[str], sink: Sink, what: str, packages: int = 0) -> None:
     found = 0
     sink.line("stdout", f"{what} (packages: {packages})" if packages else what)
 
-    def on_line(stream: Literal["stdout", "stderr"], text: str) -> None:
+    def on_line(stream: processes.Stream, text: str) -> None:
         nonlocal found
         if "ERROR" in text or (stream == "stderr" and text.strip()):
             errors.append(text.strip())
