@@ -28,14 +28,13 @@ RESAMPLES = 1000
 FEWEST = 5  # processes that a 95 % interval takes; samples that any spread takes
 _CHUNK = 2_000_000  # samples drawn at once, so that long records need no gigabytes
 _SPREADS: tuple[Spread, ...] = ("none", "range", "ci95")
-_STATISTICS: Mapping[str, tuple[str, str]] = {  # of numpy, within a process and over processes
+STATISTICS: Mapping[str, tuple[str, str]] = {  # of numpy, within a process and over processes
     "median": ("median", "median"),
     "mean": ("mean", "median"),
     "minimum": ("min", "min"),
     "maximum": ("max", "max"),
     "share": ("mean", "median"),
 }
-STATISTICS = tuple(_STATISTICS)
 
 
 class Basis(NamedTuple):
@@ -112,7 +111,7 @@ def resample(samples: Samples, statistic: str = "median") -> Draws:
         raise ValueError("a statistic needs at least one process and a flat list of its samples")
     if statistic == "share" and not all(np.isin(one, (0, 1)).all() for one in groups):
         raise ValueError("a share needs samples that are 0 or 1")
-    within, over = (_median if n == "median" else getattr(np, n) for n in _STATISTICS[statistic])
+    within, over = (_median if n == "median" else getattr(np, n) for n in STATISTICS[statistic])
     each = np.array([within(one[None, :], axis=-1)[0] for one in groups])
     found = np.full(1 + RESAMPLES, over(each[None, :], axis=-1)[0])
     spread = basis(samples, statistic).spread

@@ -9,16 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from ae.statistics import (
-    Interval,
-    Samples,
-    basis,
-    by_process,
-    interval,
-    resample,
-    summarize,
-    weakest,
-)
+from ae import statistics
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,9 +19,10 @@ ASKED: ContextVar[list[Row]] = ContextVar("ASKED")  # records that the figure be
 _SUMMARY = ("median", "low", "high", "spread", "processes", "devices")
 
 
-def ratio_interval(top: Samples, bottom: Samples) -> Interval:
+def ratio_interval(top: statistics.Samples, bottom: statistics.Samples) -> statistics.Interval:
     """median(top) / median(bottom); paired by process where both have the same processes."""
-    return interval(resample(top) / resample(bottom), weakest(map(basis, (top, bottom))))
+    draws = statistics.resample(top) / statistics.resample(bottom)
+    return statistics.interval(draws, statistics.weakest(map(statistics.basis, (top, bottom))))
 
 
 def rows_of(frame: pd.DataFrame) -> list[Row]:
@@ -53,10 +45,10 @@ def pool_rows(rows: Iterable[Row], metric: str, keys: Sequence[str]) -> list[dic
             groups.setdefault(key, []).append(row)
     pooled = []
     for key, members in groups.items():
-        samples = by_process(members)
+        samples = statistics.by_process(members)
         found: dict[str, Any] = dict(zip(keys, key, strict=True))
         found |= {"samples": samples, "n": sum(map(len, samples.values()))}
-        found |= zip(_SUMMARY, summarize(samples), strict=True)
+        found |= zip(_SUMMARY, statistics.summarize(samples), strict=True)
         evidence = join_evidence(*(member["evidence"] for member in members))
         pooled.append(found | {"unit": str(members[0]["unit"]), "evidence": evidence})
     return pooled
