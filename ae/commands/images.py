@@ -10,19 +10,8 @@ from typing import Annotated
 
 import typer
 
-from ae.commands.options import (
-    CaBundle,
-    DryRun,
-    FlavourOption,
-    ImageNames,
-    LaneOption,
-    RecipeName,
-    Wheels,
-    Words,
-    option,
-    pairs,
-    repeatable,
-)
+from ae.commands import options
+from ae.commands.options import DryRun, FlavourOption, LaneOption, Words, option, pairs, repeatable
 from ae.daemon.connection import connect, endpoint_of
 from ae.errors import EnvironmentFault, UsageError, nearest
 from ae.host import signals
@@ -41,11 +30,11 @@ from ae.units import format_size
 
 
 def build(
-    names: ImageNames,
+    names: options.ImageNames,
     flavour: FlavourOption = None,
     base_image: Annotated[str | None, option("build on top of this image", value="REF")] = None,
-    wheels: Wheels = None,
-    ca_bundle: CaBundle = None,
+    wheels: options.Wheels = None,
+    ca_bundle: options.CaBundle = None,
     network: Annotated[str | None, option("network of the build, e.g. host")] = None,
     context: Annotated[Words, repeatable("a build context", value="NAME=DIR")] = None,
     build_arg: Annotated[Words, repeatable("an ARG of the Dockerfile", value="NAME=VALUE")] = None,
@@ -74,7 +63,7 @@ def build(
             print(build_image(daemon, image, Display(()), how))
 
 
-def push(names: ImageNames, flavour: FlavourOption = None, lane: LaneOption = None) -> None:
+def push(names: options.ImageNames, flavour: FlavourOption = None, lane: LaneOption = None) -> None:
     """Publish images in the registry and lock their digests in images/lock.yaml."""
     place = registry.require_place(find_root())
     images = choose_images(names, flavour=flavour, lane=lane)
@@ -85,7 +74,7 @@ def push(names: ImageNames, flavour: FlavourOption = None, lane: LaneOption = No
             print(f"pushed {place}/{image.name}@{entry.digest}; locked in images/lock.yaml")
 
 
-def pull(names: ImageNames, flavour: FlavourOption = None, lane: LaneOption = None) -> None:
+def pull(names: options.ImageNames, flavour: FlavourOption = None, lane: LaneOption = None) -> None:
     """Fetch the locked images from the registry, by digest."""
     place = registry.require_place(find_root())
     locked = [(one, _entry(one)) for one in choose_images(names, flavour=flavour, lane=lane)]
@@ -96,7 +85,7 @@ def pull(names: ImageNames, flavour: FlavourOption = None, lane: LaneOption = No
 
 
 def bundle(
-    name: RecipeName,
+    name: options.RecipeName,
     output: Annotated[Path, option("NAME.tar", "-o", "--output", value="FILE")],
     flavour: Annotated[Words, repeatable("cpu or cuda; default: those that are built")] = None,
     lane: LaneOption = None,

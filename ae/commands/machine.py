@@ -11,22 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
+from ae.commands import options
 from ae.commands.asked import choose_engine, plan_for, settle
-from ae.commands.options import (
-    AnyRecipe,
-    AsJson,
-    DryRun,
-    EngineName,
-    Experiments,
-    Gpus,
-    ImageOption,
-    RecipeName,
-    SecretOption,
-    option,
-    pairs,
-    print_data,
-    screen_width,
-)
+from ae.commands.options import AnyRecipe, AsJson, EngineName, option, print_data, screen_width
 from ae.daemon.connection import endpoint_of
 from ae.doctor import Facts, checks_to_text, exit_code, gather, judge
 from ae.engines import choose as engines
@@ -62,17 +49,17 @@ def look(name: str | None, engine: str | None) -> Facts:
 
 
 def shell(
-    name: RecipeName,
-    experiment: Experiments = None,
-    gpus: Gpus = None,
+    name: options.RecipeName,
+    experiment: options.Experiments = None,
+    gpus: options.Gpus = None,
     engine: EngineName = None,
-    image: ImageOption = None,
-    secret: SecretOption = None,
+    image: options.ImageOption = None,
+    secret: options.SecretOption = None,
 ) -> None:
     """Open a shell where a paper's points run: same image, GPUs, limits and mounts."""
     names = tuple(experiment or ())
     wanted = Selection(experiments=names, gpus=parse_gpus(gpus), image_override=image)
-    asked = settle(name, wanted, pairs(secret, "--secret"), engine)
+    asked = settle(name, wanted, options.pairs(secret, "--secret"), engine)
     chosen = choose_engine(asked, BuildOptions())
     points = plan_for(asked, chosen.machine).points
     point = next((one for one in points if one.needs.gpus), points[0])
@@ -94,7 +81,7 @@ def clean(
         bool, option("also Python environments that no source asks for", "--environments")
     ] = False,
     run: Annotated[str, option("of this run alone: its name or folder", value="RUN")] = "",
-    dry_run: DryRun = False,
+    dry_run: options.DryRun = False,
 ) -> None:
     """Remove what dead launchers left behind: containers, processes, jobs of Slurm."""
     old = old_environments(find_root()) if environments else []
