@@ -11,10 +11,6 @@ from ae import units
 from ae.model import Part, Text
 
 
-def _size(value: object) -> object:
-    return units.parse_size(str(value)) if isinstance(value, str | int) else value
-
-
 def _count(value: object) -> object:
     axis = isinstance(value, str) and re.fullmatch(r"\{[A-Za-z_][A-Za-z0-9_]*\}", value)
     if axis or (type(value) is int and value >= 1):
@@ -28,7 +24,7 @@ def _linux_capability(value: object) -> object:
     return value.removeprefix("CAP_") if isinstance(value, str) else value
 
 
-Size = Annotated[int, BeforeValidator(_size)]  # bytes
+Size = Annotated[int, BeforeValidator(lambda value: units.parse_size(str(value)))]  # bytes
 Count = Annotated[int | str, BeforeValidator(_count)]
 LinuxCapability = Annotated[
     str, BeforeValidator(_linux_capability), Field(pattern=r"^[A-Z][A-Z_]*$")
