@@ -11,7 +11,7 @@ from enum import StrEnum
 from math import inf, isfinite, isnan
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BeforeValidator, Field, Strict, model_validator
+from pydantic import Field, Strict, model_validator
 
 from ae import statistics
 from ae.claims.evaluate import Answer, NoAnswer, Records, WrongEvidence, evaluate
@@ -23,6 +23,7 @@ from ae.recipe.models import Words
 from ae.records.files import Evidence, Row
 
 Tag = Literal["magnitude", "order", "arithmetic", "ours"]
+Label = Annotated[str, Strict(False), Field(coerce_numbers_to_str=True)]  # `gpus: 2` too
 TAGS: tuple[Tag, ...] = get_args(Tag)
 DIRECTION = r"^\s*(<=|>=|<|>)\s*(-?\d+(?:\.\d+)?)\s*$"
 _OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
@@ -50,10 +51,6 @@ class Verdict(StrEnum):
     NOT_TRANSCRIBED = "not transcribed"  # nobody could read the value in the paper
 
 
-def _texts(value: object) -> object:
-    return {key: str(one) for key, one in value.items()} if isinstance(value, dict) else value
-
-
 class Claim(Part):
     """One checkable statement. `lower`, `upper` and `reference` are in `unit`."""
 
@@ -71,7 +68,7 @@ class Claim(Part):
     scored_on: Annotated[Words, Field(min_length=1)]
     source: Literal["paper", "abstract", "artifact", "calculated", "third_party", "ours"]
     evidence: Annotated[tuple[Evidence, ...], Field(min_length=1), Strict(False)] = ("measured",)
-    where: Annotated[dict[str, str], BeforeValidator(_texts)] = Field(default_factory=dict)
+    where: dict[str, Label] = Field(default_factory=dict)
     expression: str | None = None
     direction: Annotated[str, Field(pattern=DIRECTION)] | None = None
     transcribed: bool = True
