@@ -70,10 +70,6 @@ def check_selection(recipe: Recipe, selection: Selection) -> Selection:
     require("axis", axes, recipe.axes, recipe)
     for axis, values in axes.items():
         require(axis, values, recipe.axes[axis].values, recipe)
-        if not values:
-            raise UsageError(
-                f"no value given for {axis}", fix=f"one of: {', '.join(recipe.axes[axis].values)}"
-            )
     settings = {k: text for k, text in selection.settings.items() if k not in recipe.axes}
     require("parameter", settings, [*recipe.parameters, *recipe.axes], recipe)
     return replace(

@@ -184,7 +184,7 @@ def test_ids_that_meet_get_a_tail(toy: Recipe) -> None:
         ({"variants": ("fats",)}, "no variant 'fats'; did you mean 'fast'?"),
         ({"axes": {"dataset": ("ons",)}}, "no dataset 'ons'; did you mean 'ones'?"),
         ({"axes": {"datset": ("ones",)}}, "no axis 'datset'; did you mean 'dataset'?"),
-        ({"axes": {"dataset": ()}}, "no value given for dataset"),
+        ({"axes": {"dataset": ()}}, "has no point with dataset"),
         ({"settings": {"siez": "5"}}, "no parameter 'siez'; did you mean 'size'?"),
         ({"settings": {"datset": "ones"}}, "no parameter 'datset'; did you mean 'dataset'?"),
         ({"settings": {"size": "five"}}, "--set size: must be a whole number, not 'five'"),
