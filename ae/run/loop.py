@@ -141,13 +141,12 @@ def parse_point(recipe_dir: Path, point: Point, folder: Path) -> None:
     try:
         found = function(folder, dict(point.labels))
         lines = [json.dumps(record, allow_nan=False) for record in found]  # type: ignore[attr-defined]
+    except ValueError as error:  # how a parser says that the log is not what it knows
+        said = f"the log of {point.id} could not be read: {error}"
+        raise WorkloadError(said, fix="see the point's stdout.log") from error
     except Exception as error:
-        if isinstance(error, ValueError):  # how a parser says that the log is not what it knows
-            message, fix = f"the log of {point.id} could not be read", "see the point's stdout.log"
-        else:
-            message = f"the parser {point.parser} of {point.recipe} failed on the log of {point.id}"
-            message += f": {type(error).__name__}"
-            fix = f"mend recipes/{point.recipe}/parse.py"
-        raise WorkloadError(f"{message}: {error}", fix=fix) from error
+        said = f"the parser {point.parser} of {point.recipe} failed on the log of {point.id}"
+        said += f": {type(error).__name__}: {error}"
+        raise WorkloadError(said, fix=f"mend recipes/{point.recipe}/parse.py") from error
     with (folder / "records.jsonl").open("a", encoding="utf-8") as file:
         file.writelines(line + "\n" for line in lines)
