@@ -63,7 +63,9 @@ def choices_of(
         small = "" if selection.quick else "; --quick is the size for one"
         return on_cpu, ("", f": {why}, so it runs on the CPU{small}")
     if not isinstance(wanted, tuple):
-        suitable = _alike_first(suitable)
+        # Of the model that there is most of first, so that GPUs that work together are alike.
+        models = [model for model, _ in Counter(gpu.name for gpu in suitable).most_common()]
+        suitable.sort(key=lambda gpu: models.index(gpu.name))
     note = None
     if recipe.gpu_axis(name):
         values, note = _fitting(recipe, selection, name, values, len(suitable), machine.each)
@@ -105,14 +107,13 @@ def _first(suitable: Sequence[Gpu], request: GpuRequest, count: int) -> GpuChoic
 
 def gpu_request(need: GpuNeed | None, wanted: tuple[str, ...] | int | None) -> GpuRequest:
     """The recipe's need and the person's wish as one request, whose GPUs are not chosen yet."""
-    least = need.count if need and isinstance(need.count, int) else 1
+    need = need or GpuNeed(why="any GPU will do")
+    least = need.count if isinstance(need.count, int) else 1
     asked = (len(wanted) if isinstance(wanted, tuple) else wanted or 0) or least
     if asked < least:
         raise EnvironmentFault(
             f"{least} GPUs are needed and {asked} asked for", fix=f"--gpus {least}, or more"
         )
-    if need is None:
-        return GpuRequest(count=asked)
     return GpuRequest(
         count=asked,
         min_memory_gib=need.min_memory / GIB,
@@ -148,12 +149,6 @@ def version(text: str) -> tuple[int, ...]:
     """A driver version as numbers, `550.54.14` -> (550, 54, 14); unknown text is older than any."""
     parts = text.split(".")
     return tuple(int(part) for part in parts) if all(p.isdecimal() for p in parts) else ()
-
-
-def _alike_first(gpus: Sequence[Gpu]) -> list[Gpu]:
-    """The model that there is most of first, so that GPUs that work together are alike."""
-    models = [name for name, _ in Counter(gpu.name for gpu in gpus).most_common()]
-    return sorted(gpus, key=lambda gpu: models.index(gpu.name))
 
 
 def _named(gpus: Sequence[Gpu], devices: Sequence[str]) -> list[Gpu]:
