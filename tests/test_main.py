@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FAULT = """
 import sys
 import ae.recipe.load
-ae.recipe.load._folders = None
+ae.recipe.load.read_yaml = None
 from ae.__main__ import main
 sys.argv = ["ae", *{words}]
 main()
@@ -70,7 +70,7 @@ def test_a_reader_that_goes_away_gets_the_code_of_a_broken_pipe(
 
 
 def test_a_pipe_of_another_that_breaks_is_the_machines_fault(environment: dict[str, str]) -> None:
-    code = FAULT.replace("._folders = None", "._folders = lambda folder: os.write(write, b'x')")
+    code = FAULT.replace(".read_yaml = None", ".read_yaml = lambda *_: os.write(write, b'x')")
     code = "import os\nread, write = os.pipe()\nos.close(read)\n" + code.format(words=["list"])
     ended = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False

@@ -114,9 +114,8 @@ def old_environments(root: Path) -> list[Path]:
     images = [path.parent.name for path in (root / "images").glob("*/Dockerfile")]
     refs = (image_ref(root, name, flavour) for name in images for flavour in Flavour)
     current = {environment_of(ref).name + end for ref in refs for end in ("", ".cache")}
-    folder = cache_dir() / "envs"
-    there = sorted(folder.iterdir()) if folder.is_dir() else []
-    return [path for path in there if path.is_dir() and path.name not in current]
+    there = sorted((cache_dir() / "envs").glob("*/"))
+    return [path for path in there if path.name not in current]
 
 
 def clean_engines(usable: Sequence[Engine], *, run: str = "", dry_run: bool) -> list[Leftover]:

@@ -23,14 +23,14 @@ def load_recipe(root: Path, name: str) -> Recipe:
         )
     document = read_yaml(root / "recipes" / name / "recipe.yaml", root)
     recipe = validate(document, Recipe)
-    check_recipe(recipe, document, folder=name, images=_folders(root / "images"))
+    images = [path.name for path in (root / "images").glob("*/")]
+    check_recipe(recipe, document, folder=name, images=images)
     return recipe
 
 
 def list_recipes(root: Path) -> list[str]:
     """The names of all recipes below `root`, sorted."""
-    folder = root / "recipes"
-    return [name for name in _folders(folder) if (folder / name / "recipe.yaml").is_file()]
+    return sorted(path.parent.name for path in (root / "recipes").glob("*/recipe.yaml"))
 
 
 def find_root(start: Path | None = None) -> Path:
@@ -48,7 +48,3 @@ def find_root(start: Path | None = None) -> Path:
     raise UsageError(
         f"{said} no recipes/ and images/", fix="run in a checkout or loaded bundle, or set AE_ROOT"
     )
-
-
-def _folders(folder: Path) -> list[str]:
-    return sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
