@@ -113,10 +113,9 @@ def show_plan(asked: Asked, limit_s: float | None, *, quiet: bool) -> dict[str, 
         for note in plan.notes:
             print(f"note: {note}", file=sys.stderr)
         for job in jobs:
-            point = job.point
-            about = f"about {format_seconds(point.expected_s)}, {point.image.reference}"
-            print(f"# {point.id} ({about})")
-            print(f"mkdir -p {quote(str(job.out))} && {join(commands[point.id])}")
+            seconds, image = format_seconds(job.point.expected_s), job.point.image.reference
+            print(f"# {job.point.id} (about {seconds}, {image})")
+            print(f"mkdir -p {quote(str(job.out))} && {join(commands[job.point.id])}")
         print(f"note: {size}", file=sys.stderr)
         if not jobs:
             print("# nothing is left to run")

@@ -226,8 +226,7 @@ def measure(
         finally:
             if run.began and (_failures(outcomes) or len(outcomes) < len(todo)):
                 display.close()
-                done = len({point.key for point in plan.points} & set(run.finished()))
-                said = f"{done} of {len(plan.points)} points are done and kept"
+                said = f"{len(took(run, plan))} of {len(plan.points)} points are done and kept"
                 print(f"{said}; to run the rest: ae run {plan.recipe} --resume", file=sys.stderr)
     return run, outcomes
 

@@ -61,8 +61,7 @@ def make_plan(
         try:
             variants = _variants(recipe, selection, name)
             ranges = _ranges(recipe, selection, name)
-            values_here = ranges.get(axis, ("",))
-            choices, note = choices_of(recipe, selection, name, machine, values_here)
+            choices, note = choices_of(recipe, selection, name, machine, ranges.get(axis, ("",)))
         except (UsageError, EnvironmentFault) as error:
             counted = axis in selection.axes and machine.gpus and selection.gpus != 0
             if name in selection.experiments or (counted and isinstance(error, EnvironmentFault)):
