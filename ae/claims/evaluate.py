@@ -15,16 +15,8 @@ from dataclasses import dataclass
 from functools import cache, reduce
 
 from ae import statistics
-from ae.claims.expressions import (
-    ARITHMETIC,
-    COMPARISONS,
-    FOUND,
-    OVER,
-    Expression,
-    Values,
-    word_of,
-    words_of,
-)
+from ae.claims import expressions
+from ae.claims.expressions import FOUND, OVER, Expression, Values, word_of, words_of
 from ae.records.files import Row
 
 
@@ -110,7 +102,7 @@ class _Evaluator:
                 above, below = self.visit(left, bound), self.visit(right, bound)
                 if isinstance(op, ast.Div):
                     self._divisor(below, right)
-                return ARITHMETIC[type(op)](above, below)
+                return expressions.ARITHMETIC[type(op)](above, below)
             case ast.BoolOp(op=op, values=nodes):  # a side that decides it in every draw is enough
                 both, faults = isinstance(op, ast.And), list[NoAnswer]()
                 found = np.full(1 + statistics.RESAMPLES, both)
@@ -143,7 +135,8 @@ class _Evaluator:
 
         sides = [self.visit(one, bound) for one in [node.left, *node.comparators]]
         pairs = zip(node.ops, sides, sides[1:], strict=False)
-        found = reduce(operator.and_, [COMPARISONS[type(op)](a, b) for op, a, b in pairs])
+        each = [expressions.COMPARISONS[type(op)](a, b) for op, a, b in pairs]
+        found = reduce(operator.and_, each)
         finite = reduce(operator.and_, map(np.isfinite, sides))
         if not finite[0]:
             raise NoAnswer(f"a side of '{ast.unparse(node)}' is no finite number")
