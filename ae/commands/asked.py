@@ -95,7 +95,13 @@ def plan_for(asked: Asked, machine: Machine) -> Plan:
 def show_plan(asked: Asked, limit_s: float | None, *, quiet: bool) -> dict[str, Any]:
     """`ae run --dry-run`: the points that would run, each as a command that can be pasted."""
     machine = detect()
-    plan = _plan_for_reading(asked, machine)
+    try:
+        plan = plan_for(asked, machine)
+    except EnvironmentFault as fault:  # then for a machine whose GPUs would do
+        fitting = tuple(unknown_gpu(str(i)) for i in range(64))  # more than any recipe asks for
+        plan = plan_for(asked, replace(machine, gpus=fitting))
+        note = f"{fault.message}; this is the plan for a machine with the GPUs that it needs"
+        plan = replace(plan, notes=(*plan.notes, note))
     done = took(asked.resumed, plan)
     todo = [point for point in plan.points if point.id not in done]
     size = size_of(todo)
@@ -128,14 +134,3 @@ def size_of(points: Sequence[Point]) -> str:
     most = f" (up to {max(each)} processes of each)" if each and max(each) > 1 else ""
     seconds = format_seconds(sum(point.expected_s for point in points))
     return f"{counted(len(points), 'point')}{most}, by the recipe about {seconds}"
-
-
-def _plan_for_reading(asked: Asked, machine: Machine) -> Plan:
-    """The plan for this machine; where its GPUs will not do, for one whose GPUs would."""
-    try:
-        return plan_for(asked, machine)
-    except EnvironmentFault as fault:
-        fitting = tuple(unknown_gpu(str(i)) for i in range(64))  # more than any recipe asks for
-        plan = plan_for(asked, replace(machine, gpus=fitting))
-        note = f"{fault.message}; this is the plan for a machine with the GPUs that it needs"
-        return replace(plan, notes=(*plan.notes, note))

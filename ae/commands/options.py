@@ -90,8 +90,9 @@ def with_options_of_recipes(run: Callable[..., int], words: Sequence[str]) -> Ca
     about = [one.annotation.__metadata__[0] for one in parameters]
     taken = {word for one in about for word in (one.default, *(one.param_decls or ()))}
     taken |= {_option(one.name) for one in parameters}
-    for name, text in _what_may_change(words).items():
-        if _option(name) not in taken:
+    found = [_described(recipe) for recipe in recipes_among(words)] or [{}]
+    for name, text in found[0].items():
+        if all(name in one for one in found) and _option(name) not in taken:
             kind = Annotated[Words, typer.Option(_option(name), metavar="VALUE", help=text)]
             own = parameters[0].replace(name=f"own_{name}", default=None, annotation=kind)
             parameters.append(own)
@@ -114,13 +115,8 @@ def recipes_among(words: Sequence[str]) -> list[Recipe]:
         return []
 
 
-def _what_may_change(words: Sequence[str]) -> dict[str, str]:
-    """Name and help of the axes and parameters that all recipes among these words have."""
-    found = [_described(recipe) for recipe in recipes_among(words)] or [{}]
-    return {name: text for name, text in found[0].items() if all(name in one for one in found)}
-
-
 def _described(recipe: Recipe) -> dict[str, str]:
+    """Name and help of a recipe's axes and parameters."""
     found = {}
     for name, axis in recipe.axes.items():
         found[name] = f"{axis.help}: {', '.join(axis.values)}; several with commas"
