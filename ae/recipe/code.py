@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable
-from inspect import isfunction
+from inspect import getmembers, isfunction
 from pathlib import Path
 from types import ModuleType
 
@@ -40,9 +40,8 @@ def function_of(module: ModuleType, name: str) -> Callable[..., object]:
     found: Callable[..., object] | None = vars(module).get(name)
     if callable(found) and not name.startswith("_"):
         return found
-    functions = [one for one in vars(module).values() if isfunction(one)]
-    own = [one.__name__ for one in functions if one.__module__ == module.__name__]
-    known = [word for word in own if not word.startswith("_")]
+    own = [one for _, one in getmembers(module, isfunction) if one.__module__ == module.__name__]
+    known = [one.__name__ for one in own if not one.__name__.startswith("_")]
     raise RecipeError(
         f"{module.__file__} has no function '{name}' that a recipe could name",
         fix=nearest(name, known),
