@@ -33,10 +33,7 @@ _OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
 }
 _OTHERS = "ti|super|laptop|mobile|mig"  # after its name, they make another product
-_SHOWN = {
-    "id", "figure", "sentence", "tag", "fact", "unit", "reference", "lower", "upper", "source",
-    "paper_hardware", "scored_on",
-}  # fmt: skip
+_UNSAID = {"band", "evidence", "where", "expression", "direction", "transcribed"}  # in claims.json
 
 
 class Verdict(StrEnum):
@@ -287,7 +284,7 @@ def to_json(judgements: Sequence[Judgement]) -> dict[str, Any]:
         "counts": {str(word): words.count(word) for word in Verdict},
         "scoreboard": scoreboard(judgements),
         "claims": [
-            one.claim.model_dump(mode="json", include=_SHOWN)
+            one.claim.model_dump(mode="json", exclude=_UNSAID)
             | {name: value for name, value in vars(one).items() if name != "claim"}
             for one in judgements
         ],
