@@ -85,10 +85,9 @@ def written_out(document: Document) -> Document:
     file = validate(document, _File)
     claims: list[dict[str, Any]] = []
     lines: dict[Place, int] = {(): 1}
-    default: Place = ("defaults",)
     for index, item in enumerate(file.claims):
         here: Place = ("claims", index)
-        parts: Parts = [(file.defaults, default), (item.model_extra or {}, here)]
+        parts: Parts = [(file.defaults, ("defaults",)), (item.model_extra or {}, here)]
         cells = [(parts, here)]
         if item.table is not None and not (cells := list(_cells(item, parts, here, document))):
             fix = "write `rows` with what the paper prints, and `columns` of the same names"
@@ -115,13 +114,12 @@ def _cells(
             raise document.fault(of_column, message, fix=fix)
         shared: Parts = [*parts, (about.model_extra or {}, of_column)]
         for row, values in item.rows.items():
-            of_row = (*here, "rows", row)
             if isinstance(wanted, str) and wanted not in values.paper:
                 continue  # the paper prints nothing there
             reference = values.paper[wanted] if isinstance(wanted, str) else wanted
             name = f"{item.table}.{row}" + (f"-{column}" if column else "")
             own: dict[str, Any] = {"id": name, "reference": reference}
-            mine = [*shared, (values.model_extra or {}, of_row)]
+            mine = [*shared, (values.model_extra or {}, (*here, "rows", row))]
             data = _merged([part for part, _ in mine])
             words = {"row": row, "column": column, "name": values.name, **data.get("where", {})}
             for key in _TEXTS:
