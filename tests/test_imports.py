@@ -107,13 +107,13 @@ def large_rooms() -> Iterator[str]:
 
 
 def large_whole() -> Iterator[str]:
-    # The goal for the old rooms is 10,000 (docs/design.md). These hold what is reached: each may
-    # only go down. What came later stands beside them; 215 lines of theirs connect it.
+    # The old rooms were to have at most 10,000 (docs/design.md). These hold what is reached: each
+    # may only go down. What came later stands beside them; 215 lines of theirs connect it.
     own = {
         "engines.slurm": 1_229, "commands.background": 165, "compare": 617, "commands.compare": 108,
         "claims.deciding": 109, "plan.budget": 214, "run.spend": 127, "commands.evaluate": 210,
         "report.review": 203, "report.page": 127, "report.svg": 63, "report.views": 243,
-        "": 10_119 + 215,
+        "": 9_970 + 215,
     }  # fmt: skip
     lines: Counter[str] = Counter()
     for name, count in lengths().items():
