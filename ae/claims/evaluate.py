@@ -13,6 +13,7 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, reduce
+from itertools import pairwise
 
 from ae import statistics
 from ae.claims import expressions
@@ -35,11 +36,14 @@ class WrongEvidence(NoAnswer):
 @dataclass(frozen=True)
 class Answer:
     """An expression's values (see above; booleans or float64), the records that they came from, and
-    what those that are not static rest on."""
+    what those that are not static rest on. `closest` is the comparison that decides a boolean, with
+    its numbers and labels: of those that all must hold the worst, of those of which one must hold
+    the best, by the share of the larger side that the sides are apart."""
 
     values: Values
     rows: tuple[Row, ...]
     basis: statistics.Basis
+    closest: str
 
 
 Cells = dict[tuple[str | None, ...], dict[int, Row]]  # values of labels: records by their places
@@ -74,20 +78,24 @@ def evaluate(
     """
     import numpy as np
 
-    evaluator = _Evaluator(records, frozenset(evidence))
+    evaluator = _Evaluator(records, evidence, where or {})
     with np.errstate(all="ignore"):
         values = evaluator.visit(expression.tree, where or {})
-    return Answer(values, tuple(evaluator.used.values()), statistics.weakest(evaluator.bases))
+    rows, basis = tuple(evaluator.used.values()), statistics.weakest(evaluator.bases)
+    return Answer(values, rows, basis, evaluator.compared[-1][2] if evaluator.compared else "")
 
 
 class _Evaluator:
-    """Evaluates checked expressions over records and remembers which were used."""
+    """Evaluates checked expressions over records and remembers which were used, and of the
+    comparisons so far whether they hold, by how much, and in which words."""
 
-    def __init__(self, records: Records, evidence: frozenset[str]) -> None:
+    def __init__(self, records: Records, evidence: Sequence[str], where: Mapping[str, str]) -> None:
         self.used: dict[int, Row] = {}
         self.bases: list[statistics.Basis] = []
+        self.compared: list[tuple[bool, float, str]] = []
         self._records = records
         self._evidence = evidence
+        self._where = where
 
     def visit(self, node: ast.expr, bound: Mapping[str, str]) -> Values:  # noqa: PLR0911
         import numpy as np
@@ -97,24 +105,18 @@ class _Evaluator:
                 return np.full(1 + statistics.RESAMPLES, value, dtype=np.float64)
             case ast.UnaryOp(op=op, operand=operand):
                 values = self.visit(operand, bound)
-                return ~values if isinstance(op, ast.Not) else -values
+                if isinstance(op, ast.Not):
+                    holds, apart, said = self.compared.pop()
+                    self.compared.append((not holds, -apart, said))
+                    return ~values
+                return -values
             case ast.BinOp(left=left, op=op, right=right):
                 above, below = self.visit(left, bound), self.visit(right, bound)
                 if isinstance(op, ast.Div):
                     self._divisor(below, right)
                 return expressions.ARITHMETIC[type(op)](above, below)
-            case ast.BoolOp(op=op, values=nodes):  # a side that decides it in every draw is enough
-                both, faults = isinstance(op, ast.And), list[NoAnswer]()
-                found = np.full(1 + statistics.RESAMPLES, both)
-                for one in nodes:
-                    try:
-                        side = self.visit(one, bound)
-                        found = found & side if both else found | side
-                    except (WrongEvidence, NoRecords) as reason:
-                        faults.append(reason)
-                if faults and (found == both).any():
-                    raise faults[0]
-                return found
+            case ast.BoolOp():
+                return self._bool_op(node, bound)
             case ast.Compare():
                 return self._compare(node, bound)
             case ast.Call(func=ast.Name(id=name)) if name in OVER:
@@ -130,6 +132,23 @@ class _Evaluator:
                 return above / self._divisor(self._select("median", metric, that), node)
         raise AssertionError(ast.dump(node))  # parse_expression lets nothing else through
 
+    def _bool_op(self, node: ast.BoolOp, bound: Mapping[str, str]) -> Values:
+        """A side that decides it in every draw is enough."""
+        import numpy as np
+
+        both, faults = isinstance(node.op, ast.And), list[NoAnswer]()
+        found, before = np.full(1 + statistics.RESAMPLES, both), len(self.compared)
+        for one in node.values:
+            try:
+                side = self.visit(one, bound)
+                found = found & side if both else found | side
+            except (WrongEvidence, NoRecords) as reason:
+                faults.append(reason)
+        self._decide(before, every=both)
+        if faults and (found == both).any():
+            raise faults[0]
+        return found
+
     def _compare(self, node: ast.Compare, bound: Mapping[str, str]) -> Values:
         import numpy as np
 
@@ -140,7 +159,21 @@ class _Evaluator:
         finite = reduce(operator.and_, map(np.isfinite, sides))
         if not finite[0]:
             raise NoAnswer(f"a side of '{ast.unparse(node)}' is no finite number")
+        before = len(self.compared)
+        cell = ", ".join(f"{k} {v}" for k, v in bound.items() if self._where.get(k) != v)
+        for op, one, (left, right) in zip(node.ops, each, pairwise(sides), strict=True):
+            a, b = float(left[0]), float(right[0])
+            said = ast.unparse(ast.Compare(ast.Name(f"{a:.5g}"), [op], [ast.Name(f"{b:.5g}")]))
+            said = ("" if one[0] else "not ") + said + (f" for {cell}" if cell else "")
+            apart = abs(a - b) / (max(abs(a), abs(b)) or 1)
+            self.compared.append((bool(one[0]), apart if one[0] else -apart, said))
+        self._decide(before, every=True)
         return np.where(finite, found, ~found[0])  # a draw that is none flips
+
+    def _decide(self, before: int, *, every: bool) -> None:
+        """Of the comparisons since `before` the one that decides."""
+        if since := self.compared[before:]:
+            self.compared[before:] = [min(since) if every else max(since)]
 
     def _divisor(self, values: Values, node: ast.expr) -> Values:
         if values[0] == 0:
@@ -160,6 +193,7 @@ class _Evaluator:
         open_ = [word_of(one) for one in labels] + [k for k, v in listed.items() if v == [FOUND]]
         closed = {label: words for label, words in listed.items() if label not in open_}
         values, faults, others = list[Values](), list[NoAnswer](), list[NoAnswer]()
+        compared = len(self.compared)
         for outer in self._found(open_, bound):
             before, bad = len(values), []
             for words in itertools.product(*closed.values()):
@@ -169,6 +203,7 @@ class _Evaluator:
                 except (WrongEvidence, NoRecords) as reason:
                     bad.append(reason)
             (faults if len(values) > before or not open_ else others).extend(bad)
+        self._decide(compared, every=name == "every_over")
         broken = name == "every_over" and any(not one[0] for one in values)
         if values and (broken or not faults):
             cells = np.log(np.stack(values)) if name == "geomean_over" else np.stack(values)

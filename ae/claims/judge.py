@@ -113,6 +113,7 @@ class Judgement:
     hardware: tuple[str, ...] = ()  # what the records were taken on; empty for static ones
     evidence: tuple[str, ...] = ()  # of the records that served
     n: int = 0  # samples in them
+    closest: str = ""  # of an ordering: the comparison that decides it, with its numbers
 
     @property
     def id(self) -> str:
@@ -159,7 +160,7 @@ def _judge_one(claim: Claim, records: Records) -> Judgement:
         spread=found.spread, processes=found.processes, devices=found.devices,
         hardware=tuple(sorted({row.hardware for row in moving})),
         evidence=tuple(sorted({row.evidence for row in answer.rows})),
-        n=sum(len(row.samples) for row in answer.rows),
+        n=sum(len(row.samples) for row in answer.rows), closest=answer.closest,
     )  # fmt: skip
     if expression.kind == "number":
         if not isfinite(found.value):

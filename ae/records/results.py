@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -29,15 +28,11 @@ from ae.records.files import (
     RecordsFault,
     Row,
     Skip,
-    frame,
     read_object,
     read_point,
 )
 from ae.records.folder import results_dir
 from ae.records.models import Kept, PlannedPoint, Provenance, RunRecord, Source, StatusRecord
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _KEPT = ("records.jsonl", "skipped.jsonl", "status.json", "environment.json")
 
@@ -94,11 +89,6 @@ class Results:
             known.update(_place(point, record) for record in new)
             found = [self._row(point, record) for record in new] + found
         return found
-
-    @cached_property
-    def frame(self) -> pd.DataFrame:
-        """The record table that figures are drawn from."""
-        return frame(self.rows)
 
     @cached_property
     def skips(self) -> list[Skip]:

@@ -21,7 +21,7 @@ from ae.figures.summary import ASKED, Row, rows_of
 from ae.host.files import write_atomic
 from ae.recipe.code import function_of, load_code
 from ae.recipe.models import Recipe
-from ae.records.files import COLUMNS, Environment, flat
+from ae.records.files import COLUMNS, Environment, flat, frame
 from ae.records.results import Results
 from ae.report import text
 from ae.report.tables import ResultTable, Shape, result_tables, skip_groups, without_ends
@@ -93,7 +93,8 @@ def draw_figures(
     ran = {row.experiment for row in results.rows}
     shown = {n: one.experiments for n, one in recipe.figures.items() if ran & set(one.experiments)}
     folder = root / "recipes" / recipe.name
-    return draw(folder, shown, results.frame, results.environment, out, formats) if shown else []
+    rows = frame(results.rows)
+    return draw(folder, shown, rows, results.environment, out, formats) if shown else []
 
 
 def tables_of(recipe: Recipe, results: Results) -> tuple[list[ResultTable], list[tuple[str, str]]]:

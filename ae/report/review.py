@@ -154,7 +154,7 @@ class Subject:
 
 
 def ours(one: Judgement) -> str:
-    """What was found for a claim, its interval, and what would hold; an ordering has no value."""
+    """What was found for a claim, its interval, and what would hold."""
     value = text.judgement_cells(one)[2].removesuffix(" (1 process)")
     bounded = one.claim.lower is not None or one.claim.upper is not None
     band = f"the band is {bounds(one.claim)}" if bounded and "expected" not in one.reason else ""

@@ -111,10 +111,10 @@ def judgement_cells(one: Judgement) -> list[str]:
     unit = f" {claim.unit}" if claim.unit else ""
     goal = " (our goal)" if claim.source == "ours" else ""
     paper = "" if claim.reference is None else f"{number(claim.reference)}{unit}{goal}"
-    ours = "" if one.value is None else f"{number(one.value)}{unit}"
+    ours = one.closest if one.value is None else f"{number(one.value)}{unit}"
     if ends := span(one.low, one.high, one.spread):
         ours += f" ({ends})"
-    elif ours and one.processes == 1:
+    elif one.value is not None and one.processes == 1:
         ours += " (1 process)"
     return [one.id, paper, ours, str(one.verdict), one.reason]
 

@@ -40,6 +40,45 @@ def value(text: str, *evidence: str, rows: list[Row] | None = None) -> float | b
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        ("median(time, variant=base, dataset=hot) > 9", "10 > 9"),
+        ("1 < 2 <= median(time, variant=base, dataset=hot) < 7", "not 10 < 7"),
+        ("not 2 > 1", "2 > 1"),
+        ("not (2 > 1 and 1.25 > 1)", "1.25 > 1"),
+        ("not 1 > 2 and not 1 > 1.25", "not 1 > 1.25"),
+        ("2 > 1 or 1.25 > 1", "2 > 1"),
+        ("1 > 2 or 1 > 1.25", "not 1 > 1.25"),
+        ("0 == 0 and 2 == 2", "0 == 0"),
+        ("1 > 4 or median(nothing, variant=base) > 1 or 2 > 1", "2 > 1"),
+        (
+            "every_over(ratio(time, variant=base/fast) >= 2, dataset=[hot, cold])",
+            "2 >= 2 for dataset hot",
+        ),
+        (
+            "every_over(ratio(time, variant=base/fast) > 4, dataset=[hot, cold])",
+            "not 2 > 4 for dataset hot",
+        ),
+        (
+            "any_over(ratio(time, variant=base/fast) > 1, dataset=[hot, cold])",
+            "4 > 1 for dataset cold",
+        ),
+        ("every_over(dataset, median(time, variant=base) > 1) and 2 > 1", "2 > 1"),
+        ("median(time, variant=base, dataset=hot)", ""),
+    ],
+)
+def test_the_comparison_that_decides(text: str, expected: str) -> None:
+    answer = evaluate(parse_expression(text), Records(ROWS), ("measured",))
+    assert answer.closest == expected
+
+
+def test_what_all_records_share_is_not_told_with_a_comparison() -> None:
+    expression = parse_expression("every_over(median(time) > 9, variant=[base, fast])")
+    answer = evaluate(expression, Records(ROWS), ("measured",), {"dataset": "hot"})
+    assert answer.closest == "not 5 > 9 for variant fast"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
         ("median(time, variant=base, dataset=hot)", 10.0),
         ("mean(time, variant=base, dataset=hot)", 16.0),
         ("minimum(time, variant=base, dataset=hot)", 8.0),

@@ -10,7 +10,7 @@ import pytest
 from ae.figures.draw import Plot
 from ae.recipe.code import load_code
 from ae.recipe.load import load_recipe
-from ae.records.files import Environment
+from ae.records.files import Environment, frame
 from ae.records.results import load_reference
 from ae.report.chapter import face
 
@@ -21,7 +21,7 @@ TRAINED = load_reference(ROOT / "results/reference/h200/autotm")
 
 @pytest.mark.parametrize("name", ["speedup", "losses", "hardware_cache", "costs", "limits"])
 def test_networks_and_rates_have_names_for_people(name: str) -> None:
-    plot: Plot = getattr(load_code(ROOT / "recipes/autotm", "figures"), name)(RESULTS.frame)
+    plot: Plot = getattr(load_code(ROOT / "recipes/autotm", "figures"), name)(frame(RESULTS.rows))
     assert name in load_recipe(ROOT, "autotm").figures
     words = [plot.figure.get_suptitle()]
     for axis in plot.figure.axes:
@@ -38,13 +38,13 @@ def test_networks_and_rates_have_names_for_people(name: str) -> None:
 
 
 def test_a_face_of_simulated_numbers_says_what_the_lines_on_bars_are() -> None:
-    plot: Plot = load_code(ROOT / "recipes/autotm", "figures").oversubscription(RESULTS.frame)
+    plot: Plot = load_code(ROOT / "recipes/autotm", "figures").oversubscription(frame(RESULTS.rows))
     assert (plot.table["low"] < plot.table["high"]).any()
     assert "lines: the cheapest, the dearest" in face(plot, Environment(), [])
 
 
 def test_a_front_shows_every_point_and_the_legend_every_system() -> None:
-    plot: Plot = load_code(ROOT / "recipes/autotm", "figures").fronts(TRAINED.frame)
+    plot: Plot = load_code(ROOT / "recipes/autotm", "figures").fronts(frame(TRAINED.rows))
     shown = 0
     for axis in plot.figure.axes:
         (left, right), (low, high) = axis.get_xlim(), axis.get_ylim()
