@@ -76,7 +76,7 @@ def test_ae_knows_no_paper() -> None:
 
 def test_records_become_the_table(run: Run) -> None:
     results = load_run(run.path)
-    table = results.frame
+    table = records.frame(results.rows)
     together = table[table["experiment"] == "together"]
     assert sorted(zip(together["dataset"], together["variant"], strict=True)) == [
         ("ones", "fast"), ("ones", "slow"), ("ramp", "fast"), ("ramp", "slow"),
@@ -87,7 +87,7 @@ def test_records_become_the_table(run: Run) -> None:
 
 
 def test_the_figure_is_drawn(run: Run, toy: Path, tmp_path: Path) -> None:
-    table = load_run(run.path).frame
+    table = records.frame(load_run(run.path).rows)
     (drawn,) = figures.draw(toy / "recipes/toy", ["times"], table, {"gpu": "Toy GPU 1"}, tmp_path)
     assert not drawn.reason
     assert set(drawn.files) == {"pdf", "svg", "png", "csv"}
