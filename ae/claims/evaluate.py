@@ -153,21 +153,21 @@ class _Evaluator:
         import numpy as np
 
         sides = [self.visit(one, bound) for one in [node.left, *node.comparators]]
-        pairs = zip(node.ops, sides, sides[1:], strict=False)
-        each = [expressions.COMPARISONS[type(op)](a, b) for op, a, b in pairs]
-        found = reduce(operator.and_, each)
+        pairs = list(zip(node.ops, pairwise(sides), strict=True))
+        each = [expressions.COMPARISONS[type(op)](*two) for op, two in pairs]
         finite = reduce(operator.and_, map(np.isfinite, sides))
         if not finite[0]:
             raise NoAnswer(f"a side of '{ast.unparse(node)}' is no finite number")
         before = len(self.compared)
         cell = ", ".join(f"{k} {v}" for k, v in bound.items() if self._where.get(k) != v)
-        for op, one, (left, right) in zip(node.ops, each, pairwise(sides), strict=True):
-            a, b = float(left[0]), float(right[0])
+        for (op, two), one in zip(pairs, each, strict=True):
+            holds, a, b = bool(one[0]), *(float(side[0]) for side in two)
             said = ast.unparse(ast.Compare(ast.Name(f"{a:.5g}"), [op], [ast.Name(f"{b:.5g}")]))
-            said = ("" if one[0] else "not ") + said + (f" for {cell}" if cell else "")
+            said = ("" if holds else "not ") + said + (f" for {cell}" if cell else "")
             apart = abs(a - b) / (max(abs(a), abs(b)) or 1)
-            self.compared.append((bool(one[0]), apart if one[0] else -apart, said))
+            self.compared.append((holds, apart if holds else -apart, said))
         self._decide(before, every=True)
+        found = reduce(operator.and_, each)
         return np.where(finite, found, ~found[0])  # a draw that is none flips
 
     def _decide(self, before: int, *, every: bool) -> None:
