@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ae.claims.deciding import incomplete, writers
 from ae.claims.judge import Judgement, judge
@@ -162,7 +162,7 @@ def draw(
                 experiments = names[name] if isinstance(names, Mapping) else ()
                 asked = ASKED.get() or rows_of(frame)
                 own = [r for r in asked if not experiments or r["experiment"] in experiments]
-                drawn.append(_finish(plot, name, face(plot, known, own), out_dir, formats))
+                drawn.append(_save(plot, name, face(plot, known, own), out_dir, formats))
             except NoData as error:
                 drawn.append(Drawn(name=name, reason=error.message))
             finally:
@@ -233,11 +233,10 @@ def _call(function: Callable[..., object], what: str, frame: pd.DataFrame) -> Pl
     return plot
 
 
-def _finish(
-    plot: Plot, name: str, foot: str, out_dir: Path | None, formats: Iterable[str]
-) -> Drawn:
-    look: Any = {"fontsize": 7.5, "color": "#444444", "va": "bottom", "linespacing": 1.5}
-    plot.figure.text(0.008, 0.008, foot, **look)
+def _save(plot: Plot, name: str, foot: str, out_dir: Path | None, formats: Iterable[str]) -> Drawn:
+    text = plot.figure.text(0.008, 0.008, foot, color="#444", va="bottom", linespacing=1.5)
+    per_point = text.get_window_extent().width / float(text.get_fontsize())
+    text.set_fontsize(min(7.5, 0.984 * plot.figure.bbox.width / per_point))
     if out_dir is None:
         return Drawn(name=name, table=plot.table)
     if engine := plot.figure.get_layout_engine():  # solved once for all files

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from ae.model import Status
 from ae.recipe.load import load_recipe
@@ -141,6 +143,19 @@ def test_what_a_run_prints_fits_a_screen(
     long = replace(table, rows=table.rows * 100)
     assert len(chapter_text(replace(chapter, tables=[long] * 4)).splitlines()) < 50
     assert "196 more rows" in chapter_text(replace(chapter, tables=[long] * 4))
+
+
+@pytest.mark.parametrize("words", [1, 60])
+def test_the_foot_of_a_figure_is_not_cut_off(
+    root: Path, recipe: Recipe, results: Results, monkeypatch: pytest.MonkeyPatch, words: int
+) -> None:
+    feet: list[Text] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: feet.append(figure.texts[-1]))
+    monkeypatch.setattr("ae.report.chapter.face", lambda *_: "median " * words)
+    made(root, recipe, results, root / "out")
+    foot = feet[0]
+    assert foot.get_window_extent().x1 <= foot.figure.bbox.x1
+    assert (foot.get_fontsize() == 7.5) == (words == 1)
 
 
 def test_figures_say_why_they_are_not_there() -> None:
