@@ -126,7 +126,12 @@ def uvm(frame: pd.DataFrame) -> Plot:
 
 
 def hotness(frame: pd.DataFrame) -> Plot:
-    """Figure 13: accesses per group of memory blocks and of windows, logarithmic colours."""
+    """Figure 13: accesses per group of memory blocks and of windows, logarithmic colours.
+
+    Of several processes the first is drawn: the same accesses lie in other windows in each.
+    """
+    found = frame[frame["metric"].isin(["accesses", "hot_blocks", "hot_windows"])]
+    frame = found[found["process"] == found["process"].iloc[0]] if len(found) else found
     cells = pool(frame, "accesses", ["blocks", "window", "block"])
     if cells.empty:
         raise NoData("no record of metric accesses")
@@ -162,8 +167,7 @@ def hotness(frame: pd.DataFrame) -> Plot:
         axis.set_ylabel("blocks that are accessed, by address")
         axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
         figure.colorbar(drawn, ax=axis, label="accesses in a cell (log; white: none)")
-    spread = naming.spread_words(cells, "median of the runs")
-    return Plot(figure=figure, table=cells.drop(columns="samples"), spread=spread)
+    return Plot(figure=figure, table=cells.drop(columns="samples"), spread=naming.ONE_NUMBER)
 
 
 def memory(frame: pd.DataFrame) -> Plot:

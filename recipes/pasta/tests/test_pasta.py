@@ -537,6 +537,17 @@ def test_the_heat_map_is_the_records(frame: pd.DataFrame) -> None:
     assert heat.get_xlabel() == "accesses so far, billions"
 
 
+def test_the_heat_map_is_of_one_process() -> None:
+    records = Records()
+    for window, each in (("0", (5e3, 0.0, 0.0)), ("1", (0.0, 5e3, 0.0)), ("2", (7.0, 7.0, 5e3))):
+        records.add("hot_blocks", "accesses", each, "accesses", window=window, block="0")
+    plot = figure("hotness", records.frame())
+    (heat, _) = plot.figure.axes
+    assert heat.images[0].get_array().filled(0).tolist() == [[5e3, 0, 7]]  # medians: 0, 0, 7
+    assert heat.get_xlim() == (0, 5007)
+    assert set(plot.table["n"]) == {1}
+
+
 def test_a_line_per_gpu_and_none_of_the_cpu_beside_gpus(frame: pd.DataFrame) -> None:
     plot = figure("memory", frame)
     titles = [axis.get_title() for axis in plot.figure.axes if axis.get_visible()]
