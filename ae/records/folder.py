@@ -226,7 +226,7 @@ class RunStore:
         if name is None:
             if run := self.latest(recipe):
                 return run
-            raise UsageError(f"there is no run of {recipe} yet", fix=f"ae run {recipe}")
+            raise UsageError(f"no run of {recipe} has begun yet", fix=f"ae run {recipe}")
         known = [path for path in found if recipe in ("*", path.parent.name)]
         path = {one.name: one for one in (*found, *known)}.get(name) or Path(name).resolve()
         if not (path / "run.json").is_file():

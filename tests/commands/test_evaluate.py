@@ -240,7 +240,7 @@ def test_what_else_a_reader_must_know_goes_with_the_results(
 def test_the_oracles_of_data_and_run(root: Path, ae: Ae) -> None:
     assert judged(ae, "data")["pass"]
     said = bad(judged(ae, "run"))
-    assert said == {"run": "there is no run of toy yet"}
+    assert said == {"run": "no run of toy has begun yet"}
     assert run("--experiment", "together").returncode == 0
     (folder,) = (root / "results/runs/toy").iterdir()
     assert bad(judged(ae, "run")) == {"reference": "there is no reference set of toy-gpu-1"}

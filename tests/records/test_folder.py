@@ -172,7 +172,7 @@ def test_latest_and_list(store: RunStore, plan: Plan, monkeypatch: pytest.Monkey
     (store.results / "runs/toy" / "stray").mkdir()
     assert [run.name for run in store.list("toy")] == [second.name, third.name, first.name]
     assert store.latest("toy") is None  # no point of theirs was ever started
-    with pytest.raises(UsageError, match="there is no run of toy yet"):
+    with pytest.raises(UsageError, match="no run of toy has begun yet"):
         store.find("toy")
     second.begin(plan.points[0])
     assert store.find("toy").path == second.path
@@ -205,7 +205,7 @@ def test_a_run_that_cannot_be_read_is_still_a_run(
 
 
 def test_find(store: RunStore, plan: Plan) -> None:
-    with pytest.raises(UsageError, match="there is no run of toy yet"):
+    with pytest.raises(UsageError, match="no run of toy has begun yet"):
         store.find("toy")
     run = store.create(plan, Provenance())
     run.begin(plan.points[0])
@@ -221,7 +221,7 @@ def test_find(store: RunStore, plan: Plan) -> None:
     with pytest.raises(UsageError, match="'1' is no run;"):
         store.find("*", "1")
     assert store.resumable("toy", ["toy"]).path == store.resumable(run.name, ["toy"]).path
-    with pytest.raises(UsageError, match="there is no run of other yet"):
+    with pytest.raises(UsageError, match="no run of other has begun yet"):
         store.resumable("other", ["other", "toy"])
     with pytest.raises(UsageError, match=f"is no run or recipe; did you mean '{run.name}'"):
         store.resumable(run.name[:-1], ["toy"])
