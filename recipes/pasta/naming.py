@@ -21,7 +21,10 @@ NAMES = {
     "gpt2": "GPT-2", "whisper": "Whisper",
     "whisper_paper": "Whisper (paper)",
 }  # fmt: skip
-MODES = {"test": "inference", "train": "training", "step": "training step (ours)"}
+MODES = {
+    "test": "inference", "train": "training", "step": "training step (ours)",
+    "test_bf16": "inference, bf16", "step_bf16": "training step, bf16",
+}  # fmt: skip
 VARIANTS = {
     "native": "untooled", "events": "events only", "sync": "events, synchronised",
     "empty": "empty patches", "count": "exact counters", "cs_gpu": "CS-GPU",

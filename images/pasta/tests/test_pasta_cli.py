@@ -31,6 +31,7 @@ needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTor
         ("model --size huge", "--size huge is unknown"),
         ("uvm --oversubscribe 20", "out of range; fix: 0, or 1 to 8"),
         ("model --patience 0", "--patience 0.0 is out of range"),
+        ("table_v --model whisper_paper --modes test_bf16", "is the paper's, in fp32; fix:"),
         ("model --nonsense 1", "unrecognized arguments"),
         ("", "the following arguments are required"),
     ],

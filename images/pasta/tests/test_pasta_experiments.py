@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from pasta_workloads.experiments import distinct, overhead, uvm
 from pasta_workloads.experiments.counts import write_counts
 from pasta_workloads.experiments.hotness import write_heat
 from pasta_workloads.experiments.overhead import series_of
-from pasta_workloads.experiments.table_v import attention_of, write_row
+from pasta_workloads.experiments.table_v import attention_of, write_maps, write_row
 from pasta_workloads.lines import write_timeline
 from pasta_workloads.mapping import Heat, Launch
 from pasta_written import records, samples
@@ -46,6 +47,15 @@ def test_a_row_of_table_v(tmp_path: Path) -> None:
     assert (found["process"], again["process"]) == ("1", "2")
     assert found["note"] == "im2col, launch 1 of 3"
     assert found["labels"] == {"model": "bert", "mode": "test", "stat": "max"}
+
+
+def test_launches_by_tensor_maps_are_counted_and_those_that_are_not_known(tmp_path: Path) -> None:
+    plain, known = launch("gemm", 1), replace(launch("gemm", 1), described=True)
+    partly = replace(known, unseen=True)
+    runs = [[plain, known, partly], [plain, known]]
+    write_maps(runs, [0, 2], {"model": "bert"}, RecordWriter(tmp_path))
+    assert samples(tmp_path, "tensor_map_launches", model="bert") == [2, 1]
+    assert samples(tmp_path, "not_seen") == [1, 2]
 
 
 def test_attention_as_a_tool_without_asynchronous_copies_sees_it() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from pasta_workloads.cli import main
+from pasta_workloads.config import MODES
 from pasta_workloads.exact import run_kernels
 from pasta_workloads.models.sizes import PUBLISHED
 from pasta_workloads.oracle.paper import TABLE_V
@@ -24,7 +25,7 @@ def test_known_kernels_compute_what_they_should() -> None:
     run_kernels(1000)  # the last block is not full
 
 
-@pytest.mark.parametrize("mode", ["test", "train", "step"])
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("model", ["alexnet", "resnet18", "resnet34", "bert", "gpt2", "whisper"])
 def test_every_workload_fits_and_runs(model: str, mode: str) -> None:
     seconds = run_model(model, mode, "full", "cuda", iterations=1, warmup=0, seed=100)
@@ -57,6 +58,22 @@ def test_berts_largest_working_set_is_the_oracles(mode: str, tmp_path: Path) -> 
     expected = table_row(row("bert", mode))["max"]
     assert samples(tmp_path, "working_set", stat="max")[0] == pytest.approx(expected, rel=0.01)
     assert samples(tmp_path, "footprint")[0] > expected
+
+
+@pytest.mark.parametrize("mode", ["test_bf16", "step_bf16"])
+def test_berts_working_sets_by_tensor_maps_are_those_of_the_shapes(
+    mode: str, tmp_path: Path
+) -> None:
+    if torch.cuda.get_device_capability() < (9, 0):
+        pytest.skip("tensor maps came with Hopper")
+    words = ["--model", "bert", "--modes", mode, "--repeats", "1", "--out", str(tmp_path)]
+    assert main(["table_v", *words]) == 0
+    low, high = (table_row(row("bert", mode, name)) for name in ("plain", "all"))
+    for stat, share in (("max", 0.01), ("mean", 0.05)):
+        (found,) = samples(tmp_path, "working_set", stat=stat)
+        assert (1 - share) * low[stat] <= found <= (1 + share) * high[stat]
+    assert samples(tmp_path, "tensor_map_launches")[0] > 0
+    assert samples(tmp_path, "not_seen") == [0]
 
 
 @pytest.mark.parametrize("mode", ["test", "train"])

@@ -27,7 +27,7 @@ from pasta_workloads.mapping import (
 
 SETS = ("process", "launch", "kernel", "device", "grid", "block", "ws", "ws_tensor", "ws_object",
         "footprint", "tensor_footprint", "pieces", "accesses_elsewhere", "operator",
-        "region")  # fmt: skip
+        "region", "by_descriptor", "not_seen")  # fmt: skip
 
 
 def table(path: Path, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -38,23 +38,27 @@ def table(path: Path, header: Sequence[str], rows: Sequence[Sequence[object]]) -
         writer.writerows(rows)
 
 
-def launch(number: int, kernel: str, ws: int, region: str) -> tuple[object, ...]:
-    return ("7", number, kernel, 0, "1x1x1", "32x1x1", ws, ws, 4 * ws, 1000, 900, 2, 0, "", region)
+def launch(
+    number: int, kernel: str, ws: int, region: str, described: str = "", not_seen: str = ""
+) -> tuple[object, ...]:
+    return ("7", number, kernel, 0, "1x1x1", "32x1x1", ws, ws, 4 * ws, 1000, 900, 2, 0, "", region,
+            described, not_seen)  # fmt: skip
 
 
 def test_launches_of_the_iteration_alone(tmp_path: Path) -> None:
     rows = [
         launch(0, "void at::native::init<float>(int)", 1, ""),
         launch(1, "void at::native::im2col_kernel<float>(long)", 512, "iteration"),
-        launch(2, "ampere_sgemm_128x64_nn", 1024, "iteration"),
+        launch(2, "nvjet_tst_128x64_nn", 1024, "iteration", "read or written", "tensor maps"),
         launch(3, "warm", 5, "warmup"),
     ]
     table(tmp_path / "working-set.csv", SETS, rows)
     found = launches_of(tmp_path)
-    assert [one.short for one in found] == ["at::native::im2col_kernel", "ampere_sgemm_128x64_nn"]
+    assert [one.short for one in found] == ["at::native::im2col_kernel", "nvjet_tst_128x64_nn"]
     assert [one.ws for one in found] == [512, 1024]
     assert [one.ws_object for one in found] == [2048, 4096]
     assert found[0].footprint == 1000
+    assert [(one.described, one.unseen) for one in found] == [(False, False), (True, True)]
 
 
 def test_without_any_region_all_launches_count(tmp_path: Path) -> None:

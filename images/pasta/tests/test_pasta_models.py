@@ -52,14 +52,16 @@ def test_modes(name: str, mode: str) -> None:
     workload = build(name, mode, "tiny", "cpu")
     before = {key: value.clone() for key, value in workload.model.named_parameters()}
     result = workload.iteration()
-    learns = mode == "step" or (mode == "train" and name in ("alexnet", "gpt2"))
+    learns = mode in ("step", "step_bf16") or (mode == "train" and name in ("alexnet", "gpt2"))
     changed = any(
         not torch.equal(before[key], value) for key, value in workload.model.named_parameters()
     )
     assert changed == learns
     assert result.isfinite().all()
-    assert result.requires_grad == (mode != "test" or name in ("gpt2", "whisper"))
-    assert workload.model.training == (mode != "test" or name == "gpt2")
+    tests = mode in ("test", "test_bf16")
+    assert result.requires_grad == (not tests or name in ("gpt2", "whisper"))
+    assert workload.model.training == (not tests or name == "gpt2")
+    assert result.dtype == (torch.bfloat16 if mode.endswith("bf16") else torch.float32)
 
 
 def test_the_whole_of_whisper_learns_in_step_alone() -> None:
@@ -69,6 +71,18 @@ def test_the_whole_of_whisper_learns_in_step_alone() -> None:
         workload.iteration()
         after = workload.model.get_parameter("encoder.first.weight")
         assert torch.equal(before, after) != learns
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_in_bf16_the_same_is_computed_less_finely(name: str) -> None:
+    plain, halved = (build(name, mode, "tiny", "cpu") for mode in ("test", "test_bf16"))
+    for mine, theirs in zip(plain.model.parameters(), halved.model.parameters(), strict=True):
+        assert torch.equal(mine.bfloat16(), theirs)
+    kinds = {part.dtype for part in halved.batch}
+    assert kinds <= {torch.bfloat16, torch.int64}
+    plain.model.eval()  # GPT-2's inference has no dropout either
+    apart = (plain.iteration() - halved.iteration().float()).abs().mean()
+    assert 0 < apart < 0.05 * plain.iteration().abs().mean()
 
 
 def test_published_weights_are_whispers_in_fp16() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from pasta_workloads.models.sizes import MODELS, PUBLISHED
-from pasta_workloads.oracle.choices import launches
+from pasta_workloads.oracle.choices import launches, usual
 from pasta_workloads.oracle.foreach import foreach
 from pasta_workloads.oracle.kernels import Gemm, Kernel, blocks_of, rounded
 from pasta_workloads.oracle.lowering import Recorder
@@ -87,6 +87,31 @@ def test_the_papers_maximum_is_that_of_the_oracle(model: str, mode: str) -> None
 @pytest.mark.parametrize("model", MODELS)
 def test_a_training_step_has_more_launches_than_a_forward(model: str) -> None:
     assert len(row(model, "step")) > len(row(model, "test"))
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("mode", ["test", "step"])
+def test_bf16_halves_products_and_attention(model: str, mode: str) -> None:
+    """Launch by launch; others may hold masks, token ids or places of maxima, which stay."""
+    plain, halved = (row(model, which, "plain") for which in (mode, f"{mode}_bf16"))
+    assert [one.name for one in plain] == [one.name for one in halved]
+    for full, half in zip(plain, halved, strict=True):
+        assert full.working_set / 2 <= half.working_set + 512 * len(half.blocks)
+        if full.name in ("gemm", "attention") and full.working_set > 2**20:
+            assert half.working_set <= 0.51 * full.working_set, full
+
+
+def test_a_mode_in_bf16_takes_no_split_from_the_papers_counts() -> None:
+    assert (usual("step_bf16"), usual("step")) == ("plain", "paper")
+
+
+def test_attention_in_bf16_is_flash_attentions() -> None:
+    x = torch.empty(2, 4, 8, 16, device="meta", dtype=torch.bfloat16)
+    attend = torch.nn.functional.scaled_dot_product_attention
+    (kernel,) = record(lambda: attend(x, x, x, is_causal=True))
+    sums = rounded(2 * 4 * 8 * 4)  # fp32
+    assert kernel.name == "attention"
+    assert kernel.working_set == 2 * rounded(x.numel() * 2) + sums
 
 
 def test_assumptions_are_a_range() -> None:

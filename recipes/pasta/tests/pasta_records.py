@@ -109,6 +109,25 @@ def published(records: Records) -> None:
         calculated(records, "oracle", found | {"median": sets[3] - 8.125}, **where)
 
 
+def in_bf16(
+    records: Records, change: Callable[[str, str, float], float] | None = None
+) -> None:  # fmt: skip
+    """Rows in bf16: half of the paper's sizes; `change(metric, model, value)` alters."""
+    alter = change or (lambda _metric, _model, value: value)
+    for (model, mode), (count, footprint, *sets) in TABLE_V.items():
+        where = {"model": model, "mode": {"test": "test_bf16", "train": "step_bf16"}[mode]}
+        half = dict(zip(("max", "min", "mean", "median", "p90"), sets, strict=True))
+        half = {stat: value / 2 for stat, value in half.items()}
+        for metric, value in (("kernels", count), ("tensor_map_launches", 40), ("not_seen", 0)):
+            records.add("table_v_bf16", metric, alter(metric, model, value), "launches", **where)
+        records.add("table_v_bf16", "footprint", footprint / 2, **where)
+        for stat, value in half.items():
+            found = alter(stat, model, value)
+            records.add("table_v_bf16", "working_set", found, stat=stat, **where)
+        calculated(records, "table_v_bf16", half, **where)
+        records.add("table_v_bf16", "kernels_oracle", count - 2, "launches", "static", **where)
+
+
 def calculated(records: Records, experiment: str, sets: Mapping[str, float], **where: str) -> None:
     """What follows from shapes, its range over what cuBLAS may choose, and the arguments' bound."""
     for stat, value in sets.items():
@@ -258,6 +277,6 @@ def distinct(
 def everything() -> Records:
     """Records of all experiments of the native lane that run without being named."""
     records = Records()
-    for part in (table_v, published, oracle, overhead, hot_blocks, memory, uvm, counts):
+    for part in (table_v, published, in_bf16, oracle, overhead, hot_blocks, memory, uvm, counts):
         part(records)
     return records

@@ -34,8 +34,8 @@ ROOT = Path(__file__).resolve().parents[3]
 RECIPE = ROOT / "recipes/pasta"
 ON_CPU = {"oracle", "args_bound", "timeline", "two_ranks"}
 NATIVE = ON_CPU | {
-    "table_v", "table_v_paper", "counts", "overhead_gpu", "overhead_cpu", "hot_blocks", "two_gpus",
-    "uvm",
+    "table_v", "table_v_paper", "table_v_bf16", "counts", "overhead_gpu", "overhead_cpu",
+    "hot_blocks", "two_gpus", "uvm",
 }  # fmt: skip
 ALONE = {"oracle", "args_bound", "two_ranks"}  # never get a GPU
 
@@ -118,6 +118,9 @@ ARGUMENTS = {
         "table_v --device cuda --model whisper_paper --modes test --size full --repeats 5 "
         "--seed 100"
     ),
+    "table_v_bf16-gpt2-step_bf16": (
+        "table_v --device cuda --model gpt2 --modes step_bf16 --size full --repeats 5 --seed 100"
+    ),
     "oracle": "oracle --device cpu",
     "args_bound": "table_v --device cpu --model bert --modes test,train --size tiny --seed 100",
     "counts": "counts --device cuda --repeats 5",
@@ -146,7 +149,7 @@ def test_the_arguments_of_every_experiment(recipe: Recipe) -> None:
     assert {points[name].experiment for name in ARGUMENTS} == NATIVE
     for name, words in ARGUMENTS.items():
         assert points[name].argv == ("python", "-m", "pasta_workloads", *words.split()), name
-    assert len(points) == 12 + 2 + 6 + 6 + 6 + 3 + 3 + 5  # what has axes, and what has none
+    assert len(points) == 12 + 2 + 12 + 6 + 6 + 6 + 3 + 3 + 5  # what has axes, and what has none
 
 
 def test_every_command_line_is_the_workloads_own(recipe: Recipe) -> None:
@@ -275,6 +278,26 @@ def test_table_v_has_ours_the_papers_and_the_oracles(frame: pd.DataFrame, name: 
         assert table.loc[model, mode, "p90"]["paper"] == told[6]
 
 
+def test_rows_in_bf16_stand_beside_what_the_shapes_give(frame: pd.DataFrame) -> None:
+    plot = figure("table_v_bf16", frame)
+    table = plot.table.set_index(["model", "mode", "stat"])
+    assert len(table) == 12 * 8
+    row = table.loc["bert", "step_bf16", "max"]
+    assert (row["median"], row["oracle"]) == (235.47 / 2, 235.47 / 2)
+    assert isnan(row["paper"])
+    assert table.loc["bert", "step_bf16", "kernels"]["oracle"] == 552
+    records = Records()
+    made_up.in_bf16(records, lambda stat, _, value: 0.9 * value if stat == "mean" else value)
+    (page,) = figure("table_v_bf16", records.frame()).figure.axes[0].tables
+    cells = page.get_celld()
+    texts = {(at[0], at[1]): cell.get_text().get_text() for at, cell in cells.items()}
+    assert [texts[0, column] for column in (2, 4, 7)] == ["WS max", "WS mean", "by tensor maps"]
+    assert (texts[1, 2], texts[1, 7]) == ("438.06\n438.06  (+0.0 %)", "40\n–")
+    assert texts[1, 4].endswith("(-10.0 %)")
+    shades = [cells[1, column].get_facecolor() for column in (2, 4, 7)]
+    assert len(set(shades)) == 3
+
+
 def test_the_papers_cells_are_the_claims_own() -> None:
     from ae.claims.tables import load_claims
 
@@ -298,7 +321,8 @@ def test_the_page_says_how_far_each_cell_is() -> None:
     cells = page.get_celld()
     words = {key: cell.get_text().get_text() for key, cell in cells.items()}
     assert words[0, 1] == "footprint"
-    assert words[1, -1] == "AlexNet, inference"
+    names = [text.get_text() for text in plot.figure.axes[0].texts]
+    assert names[0] == "AlexNet, inference"
     assert words[1, 0] == "1,428\n1,428  (+0.0 %)"
     assert words[1, 1] == "2,292.20\n1,528.13  (+50.0 %)"
     assert words[2, 3] == "1.00 KiB\n1.00 KiB  (+0.0 %)"
@@ -598,8 +622,8 @@ def test_on_a_cpu_the_processes_are_called_so() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["working_sets", "table_v", "kernels", "overhead", "overhead_small", "extrapolation",
-     "breakdown", "uvm", "hotness", "memory"],
+    ["working_sets", "table_v", "table_v_bf16", "kernels", "overhead", "overhead_small",
+     "extrapolation", "breakdown", "uvm", "hotness", "memory"],
 )  # fmt: skip
 def test_texts_lie_on_the_page(recipe: Recipe, frame: pd.DataFrame, name: str) -> None:
     plot = figure(name, frame)

@@ -31,6 +31,9 @@ WHEN_NAMED = {  # of experiments that run only when they are named
     for mode in ("test", "train")
     for name in ("slowdown", "mismatches", "cells")
 }
+IN_BF16 = {
+    f"G6.{mode}-{name}" for mode in ("test", "step") for name in ("max", "mean", "maps", "seen")
+}
 GOALS = {"G1", "G2", "G3", "G4", "G4-mt"}
 NUMBERS = {
     (model, mode): ROWS[MODELS.index(model) + (6 if mode == "train" else 0)]
@@ -119,6 +122,7 @@ def test_the_papers_own_values_reproduce_every_claim_of_the_native_lane(rows: li
         "T5.14-printed-launches": "not reproduced",  # does not follow from the paper's rows
         "G1": "not comparable", "G2": "not comparable", "G3": "not comparable",
         "G4": "direction holds", "G4-mt": "direction holds",
+        **dict.fromkeys(IN_BF16, "not comparable"),
     }  # fmt: skip
     assert {small[name] for name in ("F11.1", "F11.2", "F12.1")} == {"reproduced"}
     assert small["F12.4-3060"] == "not reproduced"  # 1.07 is not below 1
@@ -130,6 +134,7 @@ def test_on_an_h200_shapes_orders_and_goals_are_judged(rows: list[Row]) -> None:
     assert {found[f"T5.{n}-max"] for n in ROWS} == {"reproduced"}
     assert {found[name] for name in STATIC | WHISPER} == {"reproduced"}
     assert {found[name] for name in GOALS | {"C1", "O.1", "F15.2"}} == {"reproduced"}
+    assert {found[name] for name in IN_BF16} == {"reproduced"}
     assert {found[f"F9.5-{name}"] for name in ("small", "small-mt", "cs-mt")} == {"reproduced"}
     assert {found[name] for name in ("T5.7", "T5.14", "T5.17", "T5.18")} == {"reproduced"}
     assert found["T5.1-median"] == found["T5.7-launches"] == "not comparable"
@@ -189,6 +194,26 @@ def test_one_model_whose_inferred_launches_are_wrong_or_slow_fails_the_claim(
     assert found == {
         name: "not reproduced" if name.endswith(claim) else "reproduced" for name in WHEN_NAMED
     }
+
+
+@pytest.mark.parametrize(
+    ("cell", "metric", "model", "factor", "added"),
+    [("max", "max", "gpt2", 0.98, 0), ("mean", "mean", "bert", 0.94, 0),
+     ("mean", "mean", "bert", 1.05, 8.6), ("maps", "tensor_map_launches", "whisper", 0, 0),
+     ("seen", "not_seen", "alexnet", 1, 1)],
+)  # fmt: skip
+def test_one_model_whose_tensor_maps_are_missed_fails_the_claim(
+    cell: str, metric: str, model: str, factor: float, added: float
+) -> None:
+    def changed(what: str, which: str, value: float) -> float:
+        return factor * value + added if (what, which) == (metric, model) else value
+
+    records = Records()
+    made_up.in_bf16(records, changed)
+    found = {name: verdict for name, verdict in verdicts(records.rows).items() if "G6." in name}
+    assert set(found) == IN_BF16
+    for name, verdict in found.items():
+        assert verdict == ("not reproduced" if name.endswith(cell) else "reproduced"), name
 
 
 def test_what_is_too_slow_or_miscounted_fails_its_claims() -> None:

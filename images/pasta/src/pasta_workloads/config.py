@@ -15,7 +15,8 @@ EXPERIMENTS = (
     "distinct",
 )  # fmt: skip
 DEVICES = ("cpu", "cuda")
-MODES = ("test", "train", "step")
+MODES = ("test", "train", "step", "test_bf16", "step_bf16")
+BF16 = "_bf16"  # what modes in bf16 end with
 PARALLELISMS = ("dp", "tp", "pp")
 # Of the overhead experiment: without any tool, the collector's modes, and analysis on the CPU.
 VARIANTS = (
@@ -36,8 +37,8 @@ class Config(Options):
         (*MODELS, PUBLISHED), "of `oracle`, comma separated", choices=(*MODELS, PUBLISHED)
     )
     mode: str = option(
-        "test", "test, train (as the paper's scripts) or step (a real training step)",
-        choices=MODES,
+        "test", "test, train (as the paper's scripts), step (a real training step); test_bf16 and "
+        "step_bf16: in bf16", choices=MODES,
     )  # fmt: skip
     modes: tuple[str, ...] = option(
         ("test", "train"), "of `table_v`, `distinct` and `oracle`, comma separated", choices=MODES
@@ -76,6 +77,8 @@ class Config(Options):
             raise ConfigError(
                 f"{PUBLISHED} is Table V's alone, not for {self.experiment}; fix: --model whisper"
             )
+        if self.model == PUBLISHED and any(one.endswith(BF16) for one in (self.mode, *self.modes)):
+            raise ConfigError(f"{PUBLISHED} is the paper's, in fp32; fix: --modes test,train")
         if self.oversubscribe and not 1 <= self.oversubscribe <= 8:
             raise ConfigError(
                 f"--oversubscribe {self.oversubscribe} is out of range; fix: 0, or 1 to 8"

@@ -32,13 +32,19 @@ WITHOUT_TENSORS = 0.02  # the share of kernels that may work on a library's own 
 
 @dataclass(frozen=True)
 class Launch:
-    """One analysed launch. `ws` is tensors and what was touched outside of them."""
+    """One analysed launch. `ws` is tensors and what was touched outside of them.
+
+    `described` where it got tensor maps (TMA), whose tensors it is taken to touch; `unseen` where
+    it copies by tensor maps of which none was found.
+    """
 
     kernel: str
     ws: int
     ws_tensor: int
     ws_object: int
     footprint: int
+    described: bool = False
+    unseen: bool = False
 
     @property
     def short(self) -> str:
@@ -69,7 +75,8 @@ def short_name(name: str) -> str:
 
 def launches_of(folder: Path) -> list[Launch]:
     """The launches of the measured iterations, in order; all launches where none has a region."""
-    rows = _table(folder / "working-set.csv", "kernel", "region")
+    columns = ("kernel", "region", "by_descriptor", "not_seen")
+    rows = _table(folder / "working-set.csv", *columns)
     if any(row["region"] for row in rows):
         rows = [row for row in rows if row["region"] == REGION]
     if not rows:
@@ -252,8 +259,11 @@ def _of(row: LaunchSet) -> Launch:
 
 
 def _launch(row: dict[str, str]) -> Launch:
-    sizes = (_whole(row, name) for name in ("ws", "ws_tensor", "ws_object", "footprint"))
-    return Launch(row["kernel"], *sizes)
+    ws, tensor, driver, footprint = (
+        _whole(row, name) for name in ("ws", "ws_tensor", "ws_object", "footprint")
+    )
+    described, unseen = bool(row["by_descriptor"]), bool(row["not_seen"])
+    return Launch(row["kernel"], ws, tensor, driver, footprint, described, unseen)
 
 
 def _whole(row: dict[str, str], name: str) -> int:

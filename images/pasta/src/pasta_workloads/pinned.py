@@ -31,6 +31,7 @@ def pin_torch() -> dict[str, Any]:
     pin_environment()
     torch.backends.cudnn.enabled = False
     torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.enable_cudnn_sdp(False)
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.set_float32_matmul_precision("highest")
     return {

@@ -7,6 +7,7 @@
 | train | AlexNet and GPT-2: a training step; the others: forward and loss in training mode, because
 |       | their scripts have the backward pass commented out |
 | step  | ours: a training step of every model, Whisper's encoder included |
+| test_bf16, step_bf16 | ours: the same with weights, batch and arithmetic in bf16 |
 
 An iteration begins with the copy of its batch to the device. Source: docs/papers/pasta.md, 2.
 The variant PUBLISHED of Whisper also loads its weights as openai-whisper does, in `load`.
@@ -23,6 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import SGD, AdamW, Optimizer
 
+from pasta_workloads.config import BF16, MODES
 from pasta_workloads.models.alexnet import AlexNet
 from pasta_workloads.models.bert import Bert
 from pasta_workloads.models.gpt2 import Gpt2
@@ -30,7 +32,6 @@ from pasta_workloads.models.resnet import LAYERS, ResNet
 from pasta_workloads.models.sizes import MODELS, PUBLISHED, image_size, speech_size, text_size
 from pasta_workloads.models.whisper import Whisper
 
-MODES = ("test", "train", "step")
 LEARNS = {"train": ("alexnet", "gpt2"), "step": MODELS}
 # Their test loads its checkpoint onto the GPU beside the model; the others' before the model.
 LOADS_BESIDE = ("bert", "gpt2", "whisper")
@@ -95,9 +96,13 @@ def build(name: str, mode: str, size: str, device: str, seed: int = 100) -> Work
     if mode not in MODES:
         raise KeyError(mode)
     published, name = name == PUBLISHED, "whisper" if name == PUBLISHED else name
+    halved, mode = mode.endswith(BF16), mode.removesuffix(BF16)
     torch.manual_seed(seed)
     with torch.device("meta" if device == "meta" else "cpu"):
         model, batch = build_model(name, size), build_batch(name, size)
+    if halved:
+        model.bfloat16()
+        batch = tuple(part.bfloat16() if part.is_floating_point() else part for part in batch)
     if mode == "test" and name not in LOADS_BESIDE:
         _load_checkpoint(model, device)
 

@@ -7,11 +7,14 @@ from reprokit.records import RecordWriter
 
 from pasta_workloads.config import Config
 from pasta_workloads.models.sizes import PUBLISHED
-from pasta_workloads.oracle.choices import ASSUMPTIONS
+from pasta_workloads.oracle.choices import ASSUMPTIONS, usual
 from pasta_workloads.oracle.statistics import MIB, STATS, behind, counts, statistics, table_row
 from pasta_workloads.oracle.tables import row
 
-ASSUMED = "cuBLAS as the paper's numbers tell"
+ASSUMED = {
+    "paper": "cuBLAS as the paper's numbers tell",
+    "plain": "no GEMM touches cuBLAS's workspace",
+}
 _CAVEATS = {
     "whisper": "the paper counts 192 launches more, of the loading: see whisper_paper",
     PUBLISHED: "with the loading of the weights, and of attention only what it writes",
@@ -35,8 +38,8 @@ def write_oracle(
 
     `working_set_oracle_low` and `_high` are over what cuBLAS may choose (oracle.choices).
     """
-    kernels = row(model, mode, "paper", size)
-    note = "; ".join(filter(None, (ASSUMED, _CAVEATS.get(model))))
+    kernels = row(model, mode, usual(mode), size)
+    note = "; ".join(filter(None, (ASSUMED[usual(mode)], _CAVEATS.get(model))))
 
     def write(metric: str, unit: str, value: float, more: dict[str, str], words: str) -> None:
         out.write(metric, unit, [value], labels | more, evidence="static", note=words)
@@ -54,7 +57,7 @@ def write_oracle(
         if stat != "mean":
             who = " or ".join(f"{k.name} of {k.operator}" for k in behind(kernels, stat))
             words = f"{who}; {note}"
-        write("working_set_oracle", "MiB", rows["paper"][stat], where, words)
+        write("working_set_oracle", "MiB", rows[usual(mode)][stat], where, words)
         values = [found[stat] for found in rows.values()]
         write("working_set_oracle_low", "MiB", min(values), where, "least of what cuBLAS may do")
         write("working_set_oracle_high", "MiB", max(values), where, "most of what cuBLAS may do")

@@ -13,7 +13,13 @@ from pasta_workloads.collector import require_collector, require_gpus, run_trace
 from pasta_workloads.config import Config
 from pasta_workloads.errors import RunFailed
 from pasta_workloads.experiments.oracle import write_oracle
-from pasta_workloads.mapping import Launch, check_followed, launches_of, own_memory
+from pasta_workloads.mapping import (
+    Launch,
+    check_followed,
+    launches_of,
+    own_memory,
+    region_launches,
+)
 from pasta_workloads.memory import OperatorBytes
 from pasta_workloads.models.sizes import PUBLISHED
 from pasta_workloads.oracle.statistics import MIB, STATS, statistics
@@ -33,7 +39,7 @@ def run(config: Config, out: RecordWriter) -> None:
     require_collector()
     progress = Progress(len(config.modes) * config.repeats)
     for mode in config.modes:
-        runs, own = [], []
+        runs, own, without = [], [], []
         for repeat in range(config.repeats):
             folder = out.out_dir / "traces" / f"{config.model}-{mode}-{repeat}"
             launches = traced_launches(config, mode, folder)
@@ -43,11 +49,13 @@ def run(config: Config, out: RecordWriter) -> None:
                 launches = attention_of(seen, launches)
             runs.append(launches)
             own.append(own_memory(folder) / MIB)
+            without.append(region_launches(folder)[0] - len(launches))
             progress.step(f"{config.model} {mode}: {len(runs[-1])} launches")
         labels = {"model": config.model, "mode": mode}
         if config.scale != "full":
             labels["size"] = config.scale
         write_row(runs, labels, out)
+        write_maps(runs, without, labels, out)
         write_turns(out, "profiling_memory", "MiB", own, labels, note="on the GPU")
         write_oracle(config.model, mode, config.scale, out, labels)
 
@@ -97,6 +105,22 @@ def write_row(runs: list[list[Launch]], labels: dict[str, str], out: RecordWrite
             samples = [one[stat] for one in found]
             write_turns(out, metric, "MiB", samples, labels | {"stat": stat}, note=note)
     _write_names(runs, labels, out)
+
+
+def write_maps(
+    runs: list[list[Launch]], without: list[int], labels: dict[str, str], out: RecordWriter
+) -> None:  # fmt: skip
+    """Launches that got tensor maps, and those of which less is known than they touched.
+
+    `without` says of each run how many launches have no row, since nothing is known of them.
+    """
+    write_turns(
+        out, "tensor_map_launches", "launches", [sum(one.described for one in run) for run in runs],
+        labels, note="taken to touch the tensors that their maps (TMA) name",
+    )  # fmt: skip
+    partly = [sum(one.unseen for one in run) for run in runs]
+    unseen = [some + none for some, none in zip(partly, without, strict=True)]
+    write_turns(out, "not_seen", "launches", unseen, labels, note="copies by unknown tensor maps")
 
 
 def _write_names(runs: list[list[Launch]], labels: dict[str, str], out: RecordWriter) -> None:

@@ -60,10 +60,17 @@ def _dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = F
 
 
 def _attention(query: Tensor, key: Tensor, value: Tensor, **how: Any) -> Tensor:
-    """fp32 on a GPU takes the memory-efficient kernel; it keeps the layout of the query."""
+    """What a GPU takes: fp32 the memory-efficient kernel, half types flash attention's.
+
+    Both keep the layout of the query.
+    """
+    causal = how.get("is_causal", False)
+    if query.dtype != torch.float32:
+        fused = torch.ops.aten._scaled_dot_product_flash_attention
+        return fused(query, key, value, 0.0, causal)[0]
     keeps = any(part.requires_grad for part in (query, key, value)) and torch.is_grad_enabled()
     found: Tensor = torch.ops.aten._scaled_dot_product_efficient_attention(
-        query, key, value, None, keeps, is_causal=how.get("is_causal", False)
+        query, key, value, None, keeps, is_causal=causal
     )[0]
     return found
 
@@ -240,8 +247,11 @@ def _embedding(name: str, args: Any, kwargs: Any, found: Tensor) -> Iterator[Ker
 
 
 def _attention_kernel(name: str, args: Any, kwargs: Any, found: Any) -> Iterator[Kernel]:
-    """The fused kernel: operands, result, and where gradients follow the logarithms of its sums."""
-    keeps = args[4]
+    """The fused kernel: operands, result, and the logarithms of its sums.
+
+    Those the memory-efficient kernel writes where gradients follow, flash attention's always.
+    """
+    keeps = "flash" in name or args[4]
     results = blocks_of([found[0], found[1] if keeps else None])
     yield Kernel(
         name="attention", operator=name, blocks=blocks_of(args[:3]) | results,
@@ -257,4 +267,5 @@ _SPECIAL: dict[str, Callable[[str, Any, Any, Any], Iterator[Kernel]]] = {
     "native_layer_norm_backward": _layer_norm_backward,
     "nll_loss_backward": _zeros_first, "embedding_dense_backward": _zeros_first,
     "embedding": _embedding, "_scaled_dot_product_efficient_attention": _attention_kernel,
+    "_scaled_dot_product_flash_attention": _attention_kernel,
 }  # fmt: skip
