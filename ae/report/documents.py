@@ -77,7 +77,7 @@ def fill(root: Path, *, write: bool) -> list[Change]:
 def rounded(value: Interval) -> str:
     """A number to the digit that its spread still moves; of a range at most three, of none two."""
     wide = max(value.high - value.value, value.value - value.low)
-    if value.processes == 0:  # known exactly
+    if value.processes == 0 or (value.spread == "ci95" and not wide):  # exact, or always the same
         return f"{value.value:,.6g}"
     if not wide > 0:
         wide = abs(value.value) / 10

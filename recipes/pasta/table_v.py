@@ -217,7 +217,7 @@ def _page(
     lines = list(dict.fromkeys(zip(rows["mode"], rows["model"], strict=True)))
     there = {(r["mode"], r["model"], r["stat"]): r for r in rows.to_dict("records")}
     height = 1.7 + 0.42 * (len(lines) + 1)
-    figure = Figure(figsize=(11.5, height))
+    figure = Figure(figsize=(2.2 + 1.33 * len(columns), height))
     figure.suptitle(title, fontsize=11.5, fontweight="bold")
     axis = figure.add_axes((0.01, 0.62 / height, 0.98, 1 - 1.15 / height))
     axis.set_axis_off()
