@@ -108,7 +108,7 @@ def _experiments(recipe: Recipe, names: Iterable[str]) -> list[str]:
         took = format_seconds(points * experiment.time.full)
         disk = format_size(points * experiment.disk)
         rows.append((name, gpu, counted(points, "point"), took, disk, experiment.title))
-    return _few(_columns(rows), 12)
+    return _few(_columns(rows), 13)
 
 
 def _section(title: str, lines: Sequence[str]) -> list[str]:
