@@ -64,18 +64,14 @@ def test_berts_largest_working_set_is_the_oracles(mode: str, tmp_path: Path) -> 
 def test_berts_working_sets_by_tensor_maps_are_those_of_the_shapes(
     mode: str, tmp_path: Path
 ) -> None:
-    """A step's largest is the optimiser's, of 144 tensors, each with what PyTorch's allocator has
-    not split off: 248.4 MiB on an H200, where the shapes give 242.3. Of that the claims tell."""
-    if torch.cuda.get_device_capability() < (9, 0):
-        pytest.skip("tensor maps came with Hopper")
     words = ["--model", "bert", "--modes", mode, "--repeats", "1", "--out", str(tmp_path)]
     assert main(["table_v", *words]) == 0
     low, high = (table_row(row("bert", mode, name)) for name in ("plain", "all"))
-    found = {stat: samples(tmp_path, "working_set", stat=stat)[0] for stat in ("max", "mean")}
-    assert 0.95 * low["mean"] <= found["mean"] <= 1.05 * high["mean"]
-    assert found["max"] >= 0.99 * low["max"]
-    assert found["max"] <= 1.01 * high["max"] or mode == "step_bf16"
-    assert samples(tmp_path, "tensor_map_launches")[0] > 0
+    for stat, share in (("max", 0.01), ("mean", 0.05)):
+        (found,) = samples(tmp_path, "working_set", stat=stat)
+        assert (1 - share) * low[stat] <= found <= (1 + share) * high[stat]
+    hopper = torch.cuda.get_device_capability() >= (9, 0)
+    assert (samples(tmp_path, "tensor_map_launches")[0] > 0) == hopper
     assert samples(tmp_path, "not_seen") == [0]
 
 
