@@ -142,7 +142,7 @@ def draw(
 ) -> list[Drawn]:
     """Draw the named figures of a recipe into `out_dir`, and their CSV; None: save nothing.
 
-    `names` can say of which experiments each is: its face counts the processes of those.
+    `names` can say of which experiments each is: it gets the records of those alone.
     `environment` is what the workload wrote into environment.json. A figure without data comes
     back with its reason and no files. RecipeError: no such function, or it failed.
     """
@@ -158,11 +158,11 @@ def draw(
             token = ASKED.set([])
             try:
                 what = f"figure '{name}' of {recipe_dir.name}"
-                plot = _call(function_of(module, name), what, frame)
                 experiments = names[name] if isinstance(names, Mapping) else ()
-                asked = ASKED.get() or rows_of(frame)
-                own = [r for r in asked if not experiments or r["experiment"] in experiments]
-                drawn.append(_save(plot, name, face(plot, known, own), out_dir, formats))
+                own = frame[frame["experiment"].isin(experiments)] if experiments else frame
+                plot = _call(function_of(module, name), what, own)
+                foot = face(plot, known, ASKED.get() or rows_of(own))
+                drawn.append(_save(plot, name, foot, out_dir, formats))
             except NoData as error:
                 drawn.append(Drawn(name=name, reason=error.message))
             finally:

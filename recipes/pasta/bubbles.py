@@ -42,9 +42,8 @@ def pack(areas: Sequence[float]) -> list[Circle]:
 
 
 def kernels(frame: pd.DataFrame) -> Plot:
-    """Launches per kernel over the paper's runs together: the most launched, the rest as one."""
-    papers = frame[frame["experiment"].isin(("table_v", "working_sets"))]  # either lane's
-    counts = pool(papers, "kernel_launches", ["kernel", "model", "mode"])
+    """Launches per kernel over all runs together: the most launched, the rest as one."""
+    counts = pool(frame, "kernel_launches", ["kernel", "model", "mode"])
     if counts.empty:
         raise NoData("no record of metric kernel_launches")
     runs = len(counts[["model", "mode"]].drop_duplicates())

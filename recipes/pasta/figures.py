@@ -19,6 +19,7 @@ working_sets, table_v = _table_v.working_sets, _table_v.table_v  # Table V
 table_v_bf16 = _table_v.table_v_bf16
 kernels = _bubbles.kernels  # Figure 7
 overhead, overhead_small = _overheads.overhead, _overheads.overhead_small  # Figure 9
+inferred = _overheads.inferred
 extrapolation, breakdown = _overheads.extrapolation, _overheads.breakdown  # Figures 9, 10
 uvm = _memories.uvm  # Figures 11, 12
 hotness = _memories.hotness  # Figure 13

@@ -29,13 +29,13 @@ VARIANTS = {
     "native": "untooled", "events": "events only", "sync": "events, synchronised",
     "empty": "empty patches", "count": "exact counters", "cs_gpu": "CS-GPU",
     "cs_gpu_hot": "CS-GPU (hotness)", "cs_cpu": "CS-CPU", "cs_cpu_mt": "CS-CPU (all cores)",
-    "nvbit_cpu": "NVBIT-CPU", "distinct": "CS-GPU (one iteration, the others inferred)",
+    "nvbit_cpu": "NVBIT-CPU", "distinct-test": "inference", "distinct-train": "training",
 }  # fmt: skip
 VARIANT_COLOURS = {
     "native": "#222222", "events": "#d0d0d0", "sync": "#a8a8a8", "empty": PALETTE["grey"],
     "count": "#66c2a5", "cs_gpu": PALETTE["green"], "cs_gpu_hot": "#00573f",
     "cs_cpu": PALETTE["sky"], "cs_cpu_mt": PALETTE["blue"], "nvbit_cpu": PALETTE["orange"],
-    "distinct": PALETTE["purple"],
+    "distinct-test": PALETTE["green"], "distinct-train": PALETTE["purple"],
 }  # fmt: skip
 _LEGEND = 0.3  # inches of a line of legends
 ONE_NUMBER = "one number per run, no spread"

@@ -50,6 +50,14 @@ def overhead_small(frame: pd.DataFrame) -> Plot:
     return _slowdowns(rows[rows["size"] == SMALL], title, why)
 
 
+def inferred(frame: pd.DataFrame) -> Plot:
+    """Ours: time of 100 iterations, one in fifty analysed and the others inferred, by mode."""
+    rows = pool(frame, "slowdown", [*KEYS, "mode"])
+    rows["variant"] = "distinct-" + rows["mode"]
+    title = "One iteration in fifty analysed: time over time without the profiler"
+    return _slowdowns(rows, title, "no record of metric slowdown in distinct")
+
+
 def extrapolation(frame: pd.DataFrame) -> Plot:
     """The two scalings of sampled runs side by side, and the factor between them."""
     both: dict[tuple[str, str, str], dict[str, Any]] = {}

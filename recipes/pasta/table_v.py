@@ -42,8 +42,7 @@ PAPER: dict[tuple[str, str], tuple[float, ...]] = {
     ("whisper", "train"): (665, 2104.80, 937.01, 2.25, 80.42, 20.81, 153.81),
 }
 # The experiments that calculate for the sizes that they measure.
-IN_BF16 = "table_v_bf16"
-MEASURED = ("table_v", "table_v_paper", IN_BF16)
+MEASURED = ("table_v", "table_v_paper", "table_v_bf16")
 FULL = ("", "full")  # of the label size: only the paper's sizes are held against the paper
 BARS = {
     "footprint": ("memory footprint", "grey"), "max": ("largest working set", "vermilion"),
@@ -125,7 +124,7 @@ def cells(frame: pd.DataFrame, names: Sequence[str] = CELLS) -> pd.DataFrame:
 def working_sets(frame: pd.DataFrame) -> Plot:
     """Footprint and working sets of every model and mode: dots ours, marks the paper's and the
     oracle's; logarithmic, since the largest is hundreds of times the median."""
-    rows = cells(frame[frame["experiment"] != IN_BF16])
+    rows = cells(frame)
     if rows.empty or not set(rows["stat"]) & {"footprint", "max"}:
         raise NoData("no record of metric working_set and footprint")
     rows = rows[rows["stat"].isin(list(BARS))].reset_index(drop=True)
@@ -185,7 +184,7 @@ def _dots(axis: Axes, part: pd.DataFrame, names: Sequence[str]) -> None:
 
 def table_v(frame: pd.DataFrame) -> Plot:
     """Table V as a page: in every cell our value, the paper's below it, and how far they are."""
-    rows = cells(frame[frame["experiment"] != IN_BF16])
+    rows = cells(frame)
     spread = (
         "within the band of the claims (launches 15 %, footprint 20, max 1, median, p90 5): "
         "green, outside: orange, no claim: white"
@@ -203,8 +202,7 @@ def table_v_bf16(frame: pd.DataFrame) -> Plot:
     )
     title = "Rows in bf16: ours, what the shapes give below it (MiB; launches are counts)"
     against = ("oracle", "oracle_low", "oracle_high")
-    rows = cells(frame[frame["experiment"] == IN_BF16], columns)
-    return _page(rows, title, against, columns, CLOSE_BF16, spread)
+    return _page(cells(frame, columns), title, against, columns, CLOSE_BF16, spread)
 
 
 def _page(

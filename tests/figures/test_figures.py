@@ -188,18 +188,27 @@ def test_the_face_counts_the_processes_of_what_is_drawn(recipe: Path, tmp_path: 
     assert "|   1 to 5 processes on 1 device   |" in records_as_they_are
 
 
+def test_a_figure_gets_the_records_of_its_experiments_alone(recipe: Path) -> None:
+    both = pd.concat([records(base=[4.0]), records(base=[8.0]).assign(experiment="f")])
+    for experiments, value in ((("e",), 4.0), (("f",), 8.0), (("e", "f"), 6.0)):
+        (drawn,) = draw(recipe, {"times": experiments}, both, {}, None)
+        assert drawn.table is not None
+        assert list(drawn.table["median"]) == [value]
+    (drawn,) = draw(recipe, {"times": ("another",)}, both, {}, None)
+    assert drawn.reason
+
+
 def test_the_face_says_where_variants_of_a_point_are_of_several_runs(
     recipe: Path, tmp_path: Path
 ) -> None:
     base, fast = (records(**{name: [4.0, 4.2]}).assign(point="e") for name in ("base", "fast"))
 
-    def said(one: str, other: str, experiment: str = "e") -> bool:
+    def said(one: str, other: str) -> bool:
         both = pd.concat([base.assign(process=one), fast.assign(process=other)])
-        (drawn,) = draw(recipe, {"times": (experiment,)}, both, {}, tmp_path, ["svg"])
+        (drawn,) = draw(recipe, {"times": ("e",)}, both, {}, tmp_path, ["svg"])
         return "variants of several runs, not paired" in drawn.files["svg"].read_text()
 
     assert said("monday/e", "tuesday/e")
-    assert not said("monday/e", "tuesday/e", "another")
     assert not said("monday/e/0", "monday/e/1")
 
 

@@ -47,7 +47,9 @@ def recipe() -> Recipe:
 
 @pytest.fixture(scope="module")
 def frame() -> pd.DataFrame:
-    return everything().frame()
+    records = everything()
+    made_up.distinct(records)
+    return records.frame()
 
 
 def plan(recipe: Recipe, here: int, /, **selection: object) -> Plan:
@@ -56,8 +58,10 @@ def plan(recipe: Recipe, here: int, /, **selection: object) -> Plan:
 
 
 def figure(name: str, frame: pd.DataFrame) -> Any:
+    """As it is drawn, from the records of its experiments alone."""
+    own = frame["experiment"].isin(load_recipe(ROOT, "pasta").figures[name].experiments)
     with mpl.rc_context(STYLE):
-        return getattr(load_code(RECIPE, "figures"), name)(frame)
+        return getattr(load_code(RECIPE, "figures"), name)(frame[own])
 
 
 # What is planned.
@@ -248,7 +252,8 @@ def test_the_records_made_up_here_are_those_of_the_points(recipe: Recipe) -> Non
 
 @pytest.mark.slow
 def test_every_figure_draws_from_a_full_record_table(recipe: Recipe, frame: pd.DataFrame) -> None:
-    drawn = draw(RECIPE, recipe.figures, frame, H200, None)
+    names = {name: figure.experiments for name, figure in recipe.figures.items()}
+    drawn = draw(RECIPE, names, frame, H200, None)
     assert {item.name: item.reason for item in drawn} == dict.fromkeys(recipe.figures, "")
     for item in drawn:
         assert item.table is not None
@@ -296,6 +301,19 @@ def test_rows_in_bf16_stand_beside_what_the_shapes_give(frame: pd.DataFrame) -> 
     assert texts[1, 4].endswith("(-10.0 %)")
     shades = [cells[1, column].get_facecolor() for column in (2, 4, 7)]
     assert len(set(shades)) == 3
+
+
+def test_inferred_launches_are_no_bar_of_figure_9(frame: pd.DataFrame) -> None:
+    """Which is of inference, one iteration a time; theirs tells the modes apart."""
+    assert not any("distinct" in name for name in figure("overhead", frame).table["variant"])
+    records = Records()
+    for mode, slow in (("test", 1.2), ("train", 1.4)):
+        where = {"model": "bert", "mode": mode, "variant": "distinct"}
+        records.add("distinct", "slowdown", slow, "x", **where)
+    table = figure("inferred", records.frame()).table
+    assert dict(zip(table["row"], table["median"], strict=True)) == {
+        "inference": 1.2, "training": 1.4,
+    }  # fmt: skip
 
 
 def test_the_papers_cells_are_the_claims_own() -> None:
@@ -623,7 +641,7 @@ def test_on_a_cpu_the_processes_are_called_so() -> None:
 @pytest.mark.parametrize(
     "name",
     ["working_sets", "table_v", "table_v_bf16", "kernels", "overhead", "overhead_small",
-     "extrapolation", "breakdown", "uvm", "hotness", "memory"],
+     "inferred", "extrapolation", "breakdown", "uvm", "hotness", "memory"],
 )  # fmt: skip
 def test_texts_lie_on_the_page(recipe: Recipe, frame: pd.DataFrame, name: str) -> None:
     plot = figure(name, frame)

@@ -17,7 +17,7 @@ def test_every_figure_but_one_draws() -> None:
     drawn = draw_figures(ROOT, load_recipe(ROOT, "pasta"), results, None)
     # The large models were never traced on the CPU as well.
     assert {one.name for one in drawn if one.reason} == {"extrapolation"}
-    assert len(drawn) == 11
+    assert len(drawn) == 12
 
 
 def test_what_was_promised_of_table_v_holds_on_an_h200() -> None:
