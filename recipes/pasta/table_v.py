@@ -228,8 +228,8 @@ def _page(
     )  # fmt: skip
     for place, (mode, model) in enumerate(lines, 1):  # matplotlib's own labels are cut where long
         label = f"{naming.name_of(model)}, {naming.MODES.get(mode, mode)}"
-        height = 1 - (place + 0.5) / (len(lines) + 1)
-        axis.text(0.178, height, label, fontsize=7.5, ha="right", va="center_baseline")
+        middle = 1 - (place + 0.5) / (len(lines) + 1)
+        axis.text(0.178, middle, label, fontsize=7.5, ha="right", va="center_baseline")
     drawn.auto_set_font_size(False)
     drawn.set_fontsize(7.5)
     for cell in drawn.get_celld().values():
@@ -243,7 +243,8 @@ def _words(row: dict[Any, Any] | None, against: str) -> str:
     unit = "launches" if row["stat"] in ("kernels", MAPS) else ""
     own, told = _amount(row["median"], unit), _amount(row[against], unit)
     if isnan(row["median"]):
-        own = f"shapes {_amount(row['oracle'])}" if not isnan(row["oracle"]) else "not measured"
+        calculated = _amount(row["oracle"], unit)
+        own = "not measured" if isnan(row["oracle"]) else f"shapes {calculated}"
     away = 100 * (row["median"] / row[against] - 1)
     return f"{own}\n{told}" + ("" if isnan(away) else f"  ({round(away, 1) + 0.0:+.1f} %)")
 

@@ -283,6 +283,15 @@ def test_table_v_has_ours_the_papers_and_the_oracles(frame: pd.DataFrame, name: 
         assert table.loc[model, mode, "p90"]["paper"] == told[6]
 
 
+def test_calculated_launches_are_a_whole_number() -> None:
+    records = Records()
+    made_up.oracle(records)
+    records.add("oracle", "kernels_oracle", 487, "launches", "static", model="bert", mode="test")
+    (page,) = figure("table_v", records.frame()).figure.axes[0].tables
+    texts = {cell.get_text().get_text() for cell in page.get_celld().values()}
+    assert "shapes 487\n487" in texts
+
+
 def test_rows_in_bf16_stand_beside_what_the_shapes_give(frame: pd.DataFrame) -> None:
     plot = figure("table_v_bf16", frame)
     table = plot.table.set_index(["model", "mode", "stat"])
