@@ -37,17 +37,17 @@ _LINE = 0.19  # inches of a line of Figure 10
 
 def overhead(frame: pd.DataFrame) -> Plot:
     """Figure 9: time under each variant over time without it, logarithmic, with both scalings."""
-    rows = pool(frame, "slowdown", KEYS)
+    rows = pool(frame[~_small(frame)], "slowdown", KEYS)
     title = "Time under the profiler over time without it"
-    return _slowdowns(rows[rows["size"] != SMALL], title, "no record of metric slowdown")
+    return _slowdowns(rows, title, "no record of metric slowdown")
 
 
 def overhead_small(frame: pd.DataFrame) -> Plot:
     """The same on small models, where every variant analysed every launch."""
-    rows = pool(frame, "slowdown", KEYS)
+    rows = pool(frame[_small(frame)], "slowdown", KEYS)
     title = "Small models, every launch analysed: time over time without the profiler"
     why = f"no record of metric slowdown at size {SMALL}"
-    return _slowdowns(rows[rows["size"] == SMALL], title, why)
+    return _slowdowns(rows, title, why)
 
 
 def inferred(frame: pd.DataFrame) -> Plot:
@@ -191,6 +191,11 @@ def _stack(axis: Axes, part: pd.DataFrame) -> None:
     axis.axvline(0, color="#222222", linewidth=0.8)
     axis.spines.left.set_visible(False)
     axis.tick_params(axis="y", length=0)
+
+
+def _small(frame: pd.DataFrame) -> pd.Series[bool]:
+    """Which records are of small models."""
+    return frame.get("size", pd.Series("", frame.index)) == SMALL
 
 
 def _slowdowns(rows: pd.DataFrame, title: str, why: str) -> Plot:

@@ -19,7 +19,7 @@ from pasta_records import H200, MODELS, Records, everything
 
 from ae.errors import EnvironmentFault
 from ae.figures.draw import STYLE
-from ae.figures.summary import rows_of
+from ae.figures.summary import ASKED, rows_of
 from ae.model import Flavour, Machine, Plan
 from ae.plan.planner import make_plan
 from ae.plan.selection import Selection
@@ -487,6 +487,16 @@ def test_the_two_extrapolations_and_what_is_between_them(frame: pd.DataFrame) ->
     bars = [bar for axis in plot.figure.axes for bar in axis.patches]
     assert sorted({round(bar.get_x() + bar.get_width()) for bar in bars}) == [750, 1500, 2500, 5000]
     assert len(bars) == 2 * 2 * 6
+
+
+@pytest.mark.parametrize(("name", "size"), [("overhead", "full"), ("overhead_small", "small")])
+def test_the_foot_is_about_the_models_that_are_drawn(
+    frame: pd.DataFrame, name: str, size: str
+) -> None:
+    token = ASKED.set([])  # the records that the foot counts
+    figure(name, frame)
+    assert {row["size"] for row in ASKED.get()} == {size}
+    ASKED.reset(token)
 
 
 def test_small_models_are_a_figure_of_their_own(frame: pd.DataFrame) -> None:
