@@ -33,6 +33,13 @@ _TEX = {
 }  # fmt: skip
 
 
+def anywhere(command: Sequence[str]) -> str:
+    """A run's command for other hosts: without a lease's words, and with a number of GPUs."""
+    line = re.sub(r" --(seconds|share)[ =]\S+| --no-build\b", "", join(["ae", *command]))
+    line = re.sub(r"\bdevice=(\S+)", lambda found: str(found[1].count(",") + 1), line)
+    return re.sub("^ae again ", "ae run ", line)
+
+
 @dataclass(frozen=True)
 class Subject:
     """A paper, its claims as judged, and the results that they were judged on."""
@@ -42,17 +49,13 @@ class Subject:
     results: Results  # without points: nothing was measured
 
     @cached_property
-    def machine(self) -> str:
-        return machine_words(self.results.environment, ())
-
-    @cached_property
     def hosts(self) -> list[str]:
         """System, processors, memory and engine of each start of a run; never a host's name."""
         found = []
-        for origin in self.results.origins:
-            host, engine = origin.provenance.host, origin.provenance.engine
-            size = f"{host.cpus} CPUs, {host.memory_gib:g} GiB of memory"
-            found.append(f"{host.system}, {size}; {engine.get('detail', 'engine not recorded')}")
+        for facts in (origin.provenance for origin in self.results.origins):
+            size = f"{facts.host.cpus} CPUs, {facts.host.memory_gib:g} GiB of memory"
+            engine = facts.engine.get("detail", "engine not recorded")
+            found.append(f"{facts.host.system}, {size}; {engine}")
         return list(dict.fromkeys(found))
 
     @cached_property
@@ -80,7 +83,7 @@ class Subject:
         for origin in self.results.origins:
             source = origin.provenance.source
             small = ", ".join(origin.reduced)
-            found += [f"smaller than the paper's: {small}"] if small else []
+            found += [f"smaller than the paper's: {small}"] * bool(small)
             found += [*origin.notes, *origin.provenance.about]
             if source.dirty:
                 found.append(f"the source differed from its revision (diff {source.diff_sha256})")
@@ -111,14 +114,16 @@ class Subject:
         return [f"{clean(why)}: {count}" for why, count in said.most_common()]
 
     @cached_property
-    def commands(self) -> list[str]:
-        """What makes the results again."""
-        lines = []
+    def commands(self) -> dict[str, dict[str, set[int]]]:
+        """What makes the results again: by revision each command, and which processes it gave."""
+        numbers = {one.status.key: one.status.repeat for one in self.results.points}
+        found: dict[str, dict[str, set[int]]] = {}
         for origin in self.results.origins:
             source = origin.provenance.source
-            lines.append(f"git checkout {source.stated_revision or source.revision or 'UNKNOWN'}")
-            lines.append(join(["ae", *origin.provenance.command]))
-        return list(dict.fromkeys(lines))
+            runs = found.setdefault(source.stated_revision or source.revision or "UNKNOWN", {})
+            gave = runs.setdefault(anywhere(origin.provenance.command), set())
+            gave.update(numbers.get(key, 0) for key in origin.points)
+        return found
 
     @cached_property
     def images(self) -> list[str]:
@@ -147,10 +152,6 @@ class Subject:
         for one in reversed(first.values()):
             found.setdefault(one.claim.figure, []).append(one)
         return found
-
-    @cached_property
-    def counts(self) -> str:
-        return text.verdict_counts(self.judgements)
 
 
 def ours(one: Judgement) -> str:
@@ -181,19 +182,18 @@ def tex(value: object) -> str:
 def _render(name: str, subject: Subject) -> str:
     import jinja2
 
-    latex = name.endswith(".tex")
     page = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         undefined=jinja2.StrictUndefined,
-        finalize=tex if latex else None,
+        finalize=tex if name.endswith(".tex") else None,
         variable_start_string="<<", variable_end_string=">>",
         block_start_string="<%", block_end_string="%>",
         comment_start_string="<#", comment_end_string="#>",
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
-    _, names = subject.recipe.plain_run()
-    page.globals |= {"bounds": bounds, "ours": ours, "names": names, "most": _MOST}
-    page.globals |= {"scoreboard": text.scoreboard_text, "size": format_size, "digest": digest}
+    page.globals |= {"bounds": bounds, "ours": ours, "names": subject.recipe.plain_run()[1]}
+    page.globals |= {"text": text, "size": format_size, "digest": digest, "most": _MOST}
+    page.globals |= {"machine_words": machine_words}
     page.filters |= {"clean": clean, "fold": _fold}
     return page.get_template(name).render(subject=subject, recipe=subject.recipe)
 

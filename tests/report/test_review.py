@@ -16,7 +16,7 @@ from ae.model import Status
 from ae.recipe.load import list_recipes, load_recipe
 from ae.records.results import Results, load_reference
 from ae.report.chapter import judge_results
-from ae.report.review import WIDTH, Subject, appendix, review, tex
+from ae.report.review import WIDTH, Subject, anywhere, appendix, review, tex
 
 ROOT = Path(__file__).resolve().parents[2]
 SETS = sorted(path.parent for path in (ROOT / "results/reference").glob("*/*/runs"))
@@ -91,6 +91,39 @@ def test_the_hash_is_what_the_command_in_the_review_gives(subject: Subject) -> N
         ["sh", "-c", command], cwd=subject.results.path, capture_output=True, text=True, check=True
     )
     assert done.stdout.split()[0] in said.split()
+
+
+def repeating(subject: Subject) -> list[str]:
+    """The lines of the review that make the results again."""
+    (found,) = re.findall(r"## To repeat\n\n(.*?)\n\n", review(subject), re.S)
+    return [line.removeprefix("    ") for line in found.splitlines()]
+
+
+def test_what_repeats_a_set_is_a_run_of_each_revision(subject: Subject) -> None:
+    lines = repeating(subject)
+    last = f"ae check {subject.recipe.name} {subject.results.name}"
+    revisions = [line for line in lines if not line.startswith("ae run ")]
+    assert (lines[0], lines[-1]) == (revisions[0], last)
+    assert all(re.fullmatch("git checkout [0-9a-f]{40}", line) for line in revisions[:-1])
+    assert len(set(revisions)) == len(revisions)
+    assert not re.search("--seconds|--share|--no-build|device=", " ".join(lines))
+
+
+def test_the_command_of_a_lease_is_told_as_a_run() -> None:
+    lease = ["again", "toy", "--seconds", "60", "--no-build", "--gpus", "device=0,3", "--share=1/2"]
+    assert anywhere(lease) == "ae run toy --gpus 2"
+    assert anywhere(["run", "toy", "--gpus", "none"]) == "ae run toy --gpus none"
+    results = load_reference(SETS[0])
+    point, origin = results.points[0], results.origins[0]
+    facts = origin.provenance.model_copy(update={"command": ("run", "toy")})
+    for numbers, line in {(0,): "ae run toy", (0, 3): "ae run toy --repeat 2"}.items():
+        keys = {str(number): number for number in numbers}
+        points = [
+            replace(point, status=point.status.model_copy(update={"key": key, "repeat": number}))
+            for key, number in keys.items()
+        ]
+        made = origin.model_copy(update={"provenance": facts, "points": dict.fromkeys(keys, "")})
+        assert line in repeating(subject_of(replace(results, origins=(made,), points=points)))
 
 
 def test_deviations_are_said() -> None:
