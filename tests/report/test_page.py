@@ -68,7 +68,10 @@ def chapter(tmp_path: Path) -> Chapter:
                 engine={"name": "docker", "detail": "Docker Engine 26.1"},
             ),
         ),
-        Origin(recipe="toy", run="20240102T000000-def", created="2024-01-02T00:00:00+00:00"),
+        Origin(
+            recipe="toy", run="20240102T000000-def", created="2024-01-02T00:00:00+00:00",
+            provenance=Provenance(command=("run", "toy", "--seconds", "60")),
+        ),
     )  # fmt: skip
     facts = {"gpu": "NVIDIA H200", "driver": "580.1", "clocks": {"sm": 1980}, "odd": float("nan")}
     points = [
@@ -177,7 +180,8 @@ def test_the_report_says_everything(chapter: Chapter) -> None:
     plain = re.sub(r"<[^>]+>", " ", html_page([chapter]))
     for words in (
         "NVIDIA H200", "driver 580.1", "deadbeef with local changes", "Docker Engine 26.1",
-        "20240101T000000-abc", "ae run toy", "1980", "Measured with --quick.",
+        "20240101T000000-abc", " ae run toy ", "images/airgap/leases.py run toy --seconds 60",
+        "1980", "Measured with --quick.",
         "D2", "OptMT gains 53 %.", "1.530 x", "1.300 x (1.200 to 1.400)", "direction holds",
         "judged on A100 only",
         "3 claims: 1 not reproduced, 1 direction holds, 1 not transcribed",
