@@ -36,7 +36,7 @@ _TEX = {
 def anywhere(command: Sequence[str]) -> str:
     """A run's command for other hosts: without a lease's words, and with a number of GPUs."""
     line = re.sub(r" --(seconds|share)[ =]\S+| --no-build\b", "", join(["ae", *command]))
-    line = re.sub(r"\bdevice=(\S+)", lambda found: str(found[1].count(",") + 1), line)
+    line = re.sub(r"(?<=--gpus[ =])device=(\S+)", lambda found: str(found[1].count(",") + 1), line)
     return re.sub("^ae again ", "ae run ", line)
 
 

@@ -113,6 +113,7 @@ def test_the_command_of_a_lease_is_told_as_a_run() -> None:
     lease = ["again", "toy", "--seconds", "60", "--no-build", "--gpus", "device=0,3", "--share=1/2"]
     assert anywhere(lease) == "ae run toy --gpus 2"
     assert anywhere(["run", "toy", "--gpus", "none"]) == "ae run toy --gpus none"
+    assert anywhere(["run", "toy", "--set", "device=a"]) == "ae run toy --set device=a"
     results = load_reference(SETS[0])
     point, origin = results.points[0], results.origins[0]
     facts = origin.provenance.model_copy(update={"command": ("run", "toy")})
