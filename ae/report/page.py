@@ -96,7 +96,7 @@ def html_page(chapters: Sequence[Chapter], *, links: Sequence[str] = (), home: s
         image=lambda drawn: address(drawn.files["svg"].read_text(encoding="utf-8")),
         plotted=_plotted,
         within=lambda said: html.escape(said, quote=False),  # an element: `&#34;` has five bytes
-        told=lambda one, last: {"command"} | {k for k, v in one if last and getattr(last, k) == v},
+        same=lambda one, last: {k for k, v in one if last and getattr(last, k) == v},
         scripts=[path.name for one in _SCRIPTS for path in VENDOR.glob(f"{one}-[0-9]*.js")],
     )
 
