@@ -1,8 +1,9 @@
 """Which points a claim is decided by: those that can write the records that it asks for. Pure.
 
 A point can write a record whose labels are not at odds with its experiment, axes and variants; of a
-metric that reference results have, experiments that wrote it there. What else a program writes is
-not known before it has run, so a claim may get too many points, never too few.
+metric that reference results have, experiments that wrote it there, which also tell of variants
+that come unasked, as baselines do. What else a program writes is not known before it has run, so a
+claim may get too many points, never too few.
 """
 
 from __future__ import annotations
@@ -20,14 +21,17 @@ from ae.records.files import Row
 from ae.records.models import PlannedPoint
 
 Place = Point | PlannedPoint
-Writers = Mapping[str, Collection[str]]  # metric -> the experiments that write it
+Writers = Mapping[str, Collection[str]]  # metric, or variant=V unasked -> who writes it
 
 
 def writers(rows: Iterable[Row]) -> Writers:
-    """The experiments that wrote each metric."""
+    """The experiments that wrote each metric, and each variant that a command did not name."""
     found: dict[str, set[str]] = {}
     for row in rows:
         found.setdefault(row.metric, set()).add(row.experiment)
+        variant = row.labels.get("variant")
+        if variant and not any(variant in word.split(",") for word in row.argv):
+            found.setdefault(f"variant={variant}", set()).add(row.experiment)
     return found
 
 
@@ -66,36 +70,29 @@ def incomplete(
 ) -> list[Judgement]:
     """The judgements, but those over values that are `found` while points that may have more of
     them are `missing`: those are not run. What others have broken stays broken."""
+
+    def after(one: Judgement) -> Judgement:
+        over = one.verdict in passed and f"={FOUND}" in (one.claim.expression or "")
+        need = set[str]().union(*_points(one.claim, missing, known)) if over else ()
+        why = f"it is over points that are not run: {', '.join(sorted(need))}"
+        return replace(one, verdict=Verdict.NOT_RUN, reason=why) if need else one
+
     passed = (Verdict.REPRODUCED, Verdict.DIRECTION, Verdict.UNDECIDED)
-    open_ = {
-        one.id: ", ".join(sorted(need))
-        for one in judgements
-        if one.verdict in passed
-        and f"={FOUND}" in (one.claim.expression or "")
-        and (need := set[str]().union(*_points(one.claim, missing, known)))
-    }
-    why = "it is over points that are not run: "
-    return [
-        replace(one, verdict=Verdict.NOT_RUN, reason=why + open_[one.id])
-        if one.id in open_
-        else one
-        for one in judgements
-    ]
+    return [after(one) for one in judgements]
 
 
 def _points(claim: Claim, points: Sequence[Place], known: Writers) -> list[set[str]]:
     """The ids of the points that can write each record that a claim asks for."""
-    each = []
-    for cell in cells(claim):
-        names = [cell["experiment"]] if "experiment" in cell else known.get(cell["metric"], ())
-        each.append({point.id for point in points if _writes(point, cell, names)})
-    return each
+    return [{point.id for point in points if _writes(point, cell, known)} for cell in cells(claim)]
 
 
-def _writes(point: Place, cell: Mapping[str, str], experiments: Collection[str]) -> bool:
+def _writes(point: Place, cell: Mapping[str, str], known: Writers) -> bool:
+    wrote = [cell["experiment"]] if "experiment" in cell else known.get(cell["metric"], ())
+    unasked = known.get(f"variant={cell.get('variant')}", ())
     at_odds = any(cell.get(name, value) != value for name, value in point.labels.items())
     varied = not point.variants or cell.get("variant", point.variants[0]) in point.variants
-    return varied and not at_odds and (not experiments or point.experiment in experiments)
+    written = not wrote or point.experiment in wrote
+    return written and not at_odds and (varied or point.experiment in unasked)
 
 
 def can_be_judged(claim: Claim, hardware: Collection[str], reduced: Sequence[str]) -> bool:

@@ -11,6 +11,7 @@ from ae.claims.deciding import can_be_judged, cells, deciding, incomplete, write
 from ae.claims.judge import Claim, Judgement, Verdict, judge
 from ae.claims.tables import load_claims
 from ae.plan.selection import is_protocol
+from ae.records.files import Row
 from ae.records.results import Results, load_reference
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -159,3 +160,16 @@ def test_writers_are_the_experiments_of_a_metric() -> None:
     first = rows[0]
     found = writers([first, replace(first, experiment="another"), replace(first, metric="m")])
     assert found == {first.metric: {first.experiment, "another"}, "m": {first.experiment}}
+
+
+def test_a_variant_that_comes_unasked_is_of_the_points_that_bring_it() -> None:
+    asked = {"experiment": "e", "labels": {"variant": "fast"}, "argv": ("--variants", "fast,slow")}
+    rows = [
+        Row(metric="t", unit="s", evidence="measured", samples=(1.0,), point="p", **more)
+        for more in (asked, {**asked, "labels": {"variant": "plain"}})
+    ]
+    known = writers(rows)
+    assert known == {"t": {"e"}, "variant=plain": {"e"}}
+    baseline = make_claim("ratio(t, experiment=e, data=cold, variant=fast/plain) > 1")
+    assert deciding(baseline, POINTS, known) == {"cold"}
+    assert deciding(baseline, POINTS, {"t": {"e"}}) == frozenset()
