@@ -194,6 +194,20 @@ def test_the_report_says_everything(chapter: Chapter) -> None:
         assert words in plain, words
 
 
+def test_of_a_run_what_differs_from_the_one_before_is_told_and_no_more(chapter: Chapter) -> None:
+    first, second = chapter.results.origins
+    same = second.model_copy(update={"run": "20240103T000000-aaa"})
+    origins = (first, second, same)
+    page = html_page([replace(chapter, results=replace(chapter.results, origins=origins))])
+    told = page.partition('<details class="provenance">')[2].partition("</details>")[0]
+    before, _, after = told.partition("run: 20240102T000000-def")
+    assert "reduced: [--quick]" in before
+    assert "about: ['Host: two | H200s.']" in before
+    assert {"reduced: []", "about: []"} < {line.strip(" {},") for line in re.split("\n|, ", after)}
+    assert same.run in page
+    assert same.run not in told, "it is as the one before"
+
+
 def test_what_was_not_run_is_listed_by_what_it_lacks(chapter: Chapter) -> None:
     lacking = "no records of time (variant base, experiment sweep)"
     more = [
