@@ -52,8 +52,6 @@ STYLE: Any = {
 INTERVAL_WORDS = "bars: median, whiskers: bootstrap 95 % interval"
 _PANEL_INCHES = 2.35
 _TITLE_INCHES = 0.1  # of a letter of a title
-_ROW_INCHES = 0.27
-_MAX_PANELS_A_ROW = 5
 _FACE_INCHES = 0.52
 
 
@@ -77,12 +75,7 @@ class Plot:
 
 
 def new_panels(
-    count: int,
-    rows: int,
-    *,
-    title: str,
-    row_inches: float = _ROW_INCHES,
-    across: int = _MAX_PANELS_A_ROW,
+    count: int, rows: int, *, title: str, row_inches: float = 0.27, across: int = 5
 ) -> tuple[Figure, list[Axes]]:
     """A figure with `count` panels, at most `across` a line, each `rows` bars tall, sharing y."""
     from matplotlib.figure import Figure
@@ -131,12 +124,7 @@ def bars(
     axis.barh(there, [values[i] for i in there], height=0.74, color=[colours[i] for i in there])
     if mark is not None:
         axis.axvline(mark, color="#222222", linewidth=0.8, linestyle=(0, (4, 3)))
-    spread = [index for index in there if low[index] < high[index]]  # else there is no whisker
-    axis.errorbar(
-        [values[i] for i in spread], spread, fmt="none", ecolor="#222222", elinewidth=0.9,
-        xerr=[[values[i] - low[i] for i in spread], [high[i] - values[i] for i in spread]],
-        capsize=1.8, capthick=0.8,
-    )  # fmt: skip
+    whiskers(axis, low, high)
     paper = {"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.8}
     for index, text in enumerate(texts):
         if index in there:
@@ -153,3 +141,13 @@ def bars(
     axis.set_xlim(0, max(reach * (1 + text_room), ticks[-1]))
     axis.xaxis.grid(True)
     axis.tick_params(axis="y", length=0)
+
+
+def whiskers(axis: Axes, low: Sequence[float], high: Sequence[float]) -> None:
+    """A whisker in every row from the top down; none where its ends are equal or no numbers."""
+    there = [place for place in range(len(low)) if low[place] < high[place]]
+    lengths = [high[place] - low[place] for place in there]
+    axis.errorbar(
+        [low[place] for place in there], there, xerr=[[0.0] * len(there), lengths], fmt="none",
+        ecolor="#222222", elinewidth=0.9, capsize=1.8, capthick=0.8,
+    )  # fmt: skip

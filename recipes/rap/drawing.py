@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import isnan
+from math import isnan, nan
 from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
-from ae.figures.draw import PALETTE, NoData
+from ae.figures.draw import PALETTE, NoData, whiskers
 from ae.figures.summary import against, join_evidence, ratio_interval
 
 NAMES = {
@@ -97,17 +97,15 @@ def numbered_rows(
     """
     for place, (row, text) in enumerate(zip(rows, texts, strict=True)):
         if row is not None and not isnan(row[value]):
-            x, low, high = (float(row[name]) for name in (value, "low", "high"))
+            x = float(row[value])
             if base is None:
                 axis.plot(x, place, "o", color=colours[place], markersize=5)
             else:
                 axis.barh(place, x - base, left=base, height=0.74, color=colours[place])
-            if low < high:
-                axis.errorbar(x, place, xerr=[[x - low], [high - x]], fmt="none", ecolor=INK,
-                              elinewidth=0.9, capsize=1.8, capthick=0.8)  # fmt: skip
         look: Any = {"color": INK} if row else {"color": "#777777", "fontstyle": "italic"}
         axis.text(1.0, place, text or "not measured", ha="right", va="center_baseline",
                   fontsize=NUMBERS, transform=axis.get_yaxis_transform(), **look)  # fmt: skip
+    whiskers(axis, *([row[end] if row else nan for row in rows] for end in ("low", "high")))
     axis.set_yticks(range(len(names)), labels=list(names))
     axis.set_ylim(len(names) - 0.45, -0.55)
     ticks = MaxNLocator(nbins=most_ticks, steps=[1, 2, 2.5, 5, 10]).tick_values(first, reach)

@@ -110,14 +110,15 @@ def share(frame: pd.DataFrame) -> Plot:
         there = [
             cell for cell in cells if cell in set(zip(here["plan"], here["batch"], strict=True))
         ]
-        for row in here.to_dict("records"):
-            cell = (row["plan"], row["batch"])
+        for at, cell in enumerate(there):
             # The cells of a row stand below each other, so that none hides another.
-            place = names.index(row["variant"]) + 0.8 * (there.index(cell) + 0.5) / len(there) - 0.4
+            mine = here[(here["plan"] == cell[0]) & (here["batch"] == cell[1])]
+            below = 0.8 * (at + 0.5) / len(there) - 0.4
+            mine = mine.assign(place=[names.index(name) + below for name in mine["variant"]])
             marker, colour = looks[cell]
-            axis.plot(row["share"], place, marker, color=colour, markersize=3.6)
-            if row["low"] < row["high"]:
-                axis.plot([row["low"], row["high"]], [place, place], color=colour, linewidth=0.9)
+            axis.plot(mine["share"], mine["place"], marker, color=colour, markersize=3.6)
+            told = mine[mine["low"] < mine["high"]]
+            axis.hlines(told["place"], told["low"], told["high"], color=colour, linewidth=0.9)
         axis.axvline(1.0, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
         if "rap" in set(here["variant"]) and experiment != "heavy":
             _diamond(axis, PAPER_SHARE, names.index("rap"))
