@@ -86,6 +86,7 @@
       axisQuantitative: { tickCount: 5 },
       legend: { labelColor: ink, titleColor: ink, titleFontWeight: "normal", labelLimit: 240 },
       header: { labelColor: ink, labelFontWeight: "bold", labelLimit: 300 },
+      range: { category: document.body.dataset.colours.split(" ") },
       rule: { color: ink },
       bar: { color: "#0072b2" },
       point: { color: "#0072b2" },
@@ -111,12 +112,12 @@
   const draw = async (figure, place) => {
     const spec = JSON.parse(figure.dataset.view);
     spec.data.values = csv(figure);
-    const { config, ...rest } = spec;
-    await window.vegaEmbed(place, fitted(rest, place.clientWidth), {
+    spec.description = figure.querySelector("img").alt;
+    await window.vegaEmbed(place, fitted(spec, place.clientWidth), {
       mode: "vega-lite",
       renderer: "svg",
       actions: { export: true, source: false, compiled: false, editor: false },
-      config: { ...look(), ...config },
+      config: look(),
       tooltip: { theme: matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light" },
     });
   };

@@ -24,10 +24,9 @@ from ae.host.files import write_atomic
 from ae.recipe.load import load_recipe
 from ae.recipe.models import Recipe
 from ae.records.results import Results
-from ae.report import text
+from ae.report import text, views
 from ae.report.chapter import Chapter, Drawn, compose, draw_figures
 from ae.report.svg import address
-from ae.report.views import view
 
 VENDOR = Path(__file__).parent / "vendor"
 _SCRIPTS = ("vega", "vega-lite", "vega-embed")  # in the order in which they are loaded
@@ -95,6 +94,7 @@ def html_page(chapters: Sequence[Chapter], *, links: Sequence[str] = (), home: s
         order=[str(word) for word in Verdict],
         image=lambda drawn: address(drawn.files["svg"].read_text(encoding="utf-8")),
         plotted=_plotted,
+        colours=views.COLOURS,
         within=lambda said: html.escape(said, quote=False),  # an element: `&#34;` has five bytes
         same=lambda one, last: {k for k, v in one if last and getattr(last, k) == v},
         scripts=[path.name for one in _SCRIPTS for path in VENDOR.glob(f"{one}-[0-9]*.js")],
@@ -112,14 +112,14 @@ def _scores(chapters: Sequence[Chapter]) -> tuple[list[str], list[list[str]]]:
     ]
 
 
-def _plotted(drawn: Drawn, about: str) -> tuple[str, str, str]:
+def _plotted(drawn: Drawn) -> tuple[str, str, str]:
     """A figure's CSV: what differs between rows, and in one row what does not; the interactive view
     of it, if there is one."""
     import pandas as pd
 
     table = pd.read_csv(drawn.files["csv"], dtype=str, keep_default_na=False)
     same = [name for name in table if len(table) > 2 and table[name].nunique() == 1]
-    spec = view(pd.read_csv(drawn.files["csv"]), about, drawn.over)
+    spec = views.view(pd.read_csv(drawn.files["csv"]), drawn.over)
     return (
         table.drop(columns=same).to_csv(index=False),
         table[same][:1].to_csv(index=False) if same else "",

@@ -20,16 +20,19 @@ Encoding = dict[str, Any]
 
 _ABOUT = {"n", "low", "high", "spread", "processes", "devices", "unit", "evidence"}
 _UNIT = re.compile(r"_(ns|us|ms|s|percent|mib|gb|per_s)$")
-_COLOURS = ("blue", "orange", "green", "vermilion", "sky", "purple", "grey", "olive")
+COLOURS = [
+    PALETTE[name]
+    for name in ("blue", "orange", "green", "vermilion", "sky", "purple", "grey", "olive")
+]
 _CROWD = 30  # marks; beyond that one label gets a panel for each of its values
 _WIDE = 200  # largest over smallest value from which on a scale is logarithmic
 
 
-def view(table: pd.DataFrame, about: str, over: str = "") -> dict[str, Any] | None:
+def view(table: pd.DataFrame, over: str = "") -> dict[str, Any] | None:
     """The specification without its data, which the page reads from the figure's CSV.
 
-    None where nothing tells the rows apart. `about` describes it to those who cannot see it; `over`
-    is the number that points lie over, then with panels by the first label, colours by the second.
+    None where nothing tells the rows apart. `over` is the number that points lie over, then with
+    panels by the first label, colours by the second.
     """
     names = [str(name) for name in table.columns if table[name].notna().any()]
     numbers = [name for name in names if table[name].dtype.kind in "iuf" and name not in _ABOUT]
@@ -52,14 +55,8 @@ def view(table: pd.DataFrame, about: str, over: str = "") -> dict[str, Any] | No
         if keys is None:
             return None
         panel = _single(table, measures[0], keys, axes)
-    kinds = {name: "number" if name in numbers or name in _ABOUT else "string" for name in columns}
-    kinds |= {name: "string" for name in ("spread", "unit", "evidence") if name in kinds}
-    return {
-        **panel,
-        "description": about,
-        "data": {"format": {"type": "csv", "parse": kinds}},
-        "config": {"range": {"category": [PALETTE[name] for name in _COLOURS]}},
-    }
+    kinds = {name: "number" for name in columns if table[name].dtype.kind in "iuf"}
+    return {**panel, "data": {"format": {"type": "csv", "parse": kinds}}}
 
 
 def _many(table: pd.DataFrame, name: str) -> bool:
@@ -97,7 +94,7 @@ def _single(
     others = [name for name in rest if name != place]
     crowded = len(others) > 1 or len(table) > _CROWD
     colour = others[-1:] if not crowded or len(others) > 1 else []
-    colour = [name for name in colour if counts[name] <= len(_COLOURS)]
+    colour = [name for name in colour if counts[name] <= len(COLOURS)]
     return _panels(
         _bars(table, _axis(table, value), place, colour),
         [name for name in others if name not in colour],
@@ -144,7 +141,7 @@ def _heat_map(table: pd.DataFrame, value: str, across: str, up: str) -> list[Enc
 
 def _time_line(table: pd.DataFrame, ends: Sequence[str], labels: Sequence[str]) -> dict[str, Any]:
     """Bars from a start to an end."""
-    few = [name for name in labels if table[name].nunique() <= len(_COLOURS)]
+    few = [name for name in labels if table[name].nunique() <= len(COLOURS)]
     lane = few[-1:]
     encoding = {"x": _quantity(ends[0]), "x2": {"field": ends[1]}, **_coloured(lane)}
     encoding.update({"y": _category(lane[0])} if lane else {})
@@ -154,7 +151,7 @@ def _time_line(table: pd.DataFrame, ends: Sequence[str], labels: Sequence[str]) 
 
 def _cloud(table: pd.DataFrame, over: str, up: str, labels: Sequence[str]) -> dict[str, Any]:
     """One measure against the other."""
-    few = [name for name in labels if table[name].nunique() <= len(_COLOURS)][:2]
+    few = [name for name in labels if table[name].nunique() <= len(COLOURS)][:2]
     encoding = {"x": _axis(table, over), "y": _axis(table, up), **_coloured(few[-1:])}
     encoding.update({"shape": {**encoding["color"]}} if few else {})
     cloud = {"mark": {"type": "point", "clip": True, "size": 22}, "encoding": encoding}
@@ -167,7 +164,9 @@ def _panels(
     """The layers in one panel, or in one for every combination of the values of the labels."""
     first, encoding = layers[0], layers[0]["encoding"]
     encoding["tooltip"] = [
-        {"field": name, "title": _title(name)} for name in map(str, table) if _many(table, name)
+        {"field": name} | ({"title": title} if (title := _title(name)) != name else {})
+        for name in map(str, table)
+        if _many(table, name)
     ]
     if encoding.get("color", {}).get("type") == "nominal":
         chosen = {"type": "point", "fields": [encoding["color"]["field"]]}

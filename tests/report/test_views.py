@@ -14,9 +14,8 @@ ENDS = {"low": None, "high": None, "n": 3, "evidence": "measured"}
 
 
 def spec(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    found = view(pd.DataFrame(rows), "words")
+    found = view(pd.DataFrame(rows))
     assert found is not None
-    assert found["description"] == "words"
     return found
 
 
@@ -83,14 +82,14 @@ def test_points_over_a_number_are_a_cloud() -> None:
          "unit": "s", "peak_gb": 9.0 - v}
         for net, v in product("ab", range(8))
     ]  # fmt: skip
-    found = view(pd.DataFrame(rows), "words", "peak_gb")
+    found = view(pd.DataFrame(rows), "peak_gb")
     assert found is not None
     assert found["facet"]["sort"] == ["a", "b"]
     colours = {"color": "variant", "shape": "variant"}
     assert fields(found) == {"x": "peak_gb", "y": "time_s", **colours}
     titles = [encoding(found)[axis]["title"] for axis in "xy"]
     assert titles == ["peak [GB]", "time [s]"]
-    alone = view(pd.DataFrame({"us": [1.0, 2.0], "told_us": [1.5, 2.5], "n": 1}), "words", "us")
+    alone = view(pd.DataFrame({"us": [1.0, 2.0], "told_us": [1.5, 2.5], "n": 1}), "us")
     assert alone is not None
     assert fields(alone) == {"x": "us", "y": "told_us"}
 
@@ -130,5 +129,5 @@ def test_the_value_is_a_number_wherever_its_ends_stand() -> None:
 
 def test_rows_that_nothing_tells_apart_have_no_view() -> None:
     rows = [{"row": "a", "median": v, **ENDS} for v in (1.0, 2.0)]
-    assert view(pd.DataFrame(rows), "words") is None
-    assert view(pd.DataFrame([{"row": "a"}, {"row": "b"}]), "words") is None
+    assert view(pd.DataFrame(rows)) is None
+    assert view(pd.DataFrame([{"row": "a"}, {"row": "b"}])) is None
