@@ -84,7 +84,7 @@ def rounded(value: Interval) -> str:
     elif value.processes < FEWEST:
         wide = max(wide, abs(value.value) / 100)
     place = math.floor(math.log10(wide)) if wide else 0
-    return f"{round(value.value, -place):,.{max(0, -place)}f}"
+    return f"{round(value.value, -place) + 0:,.{max(0, -place)}f}"  # + 0: no -0.0
 
 
 class _Filler:
