@@ -79,6 +79,7 @@
     const [ink, soft, line] = ["--ink", "--soft", "--line"].map(colour);
     return {
       background: null,
+      lineBreak: "\n",
       font: "system-ui, sans-serif",
       view: { stroke: line },
       axis: { labelColor: ink, titleColor: ink, gridColor: line, domainColor: soft, tickColor: soft,
@@ -103,10 +104,11 @@
   };
 
   const csv = (figure) => {  // with the columns that are the same in every row
-    const [rows, same] = ["pre.csv", "pre.same"].map((name) => figure.querySelector(name)?.textContent);
-    const [names, values] = (same ?? "").split("\n");
-    const whole = (row, at) => `${row},${at ? values : names}`;
-    return same ? rows.trim().split("\n").map(whole).join("\n") + "\n" : rows;
+    const lines = (name) =>  // a cell in quotes may have several
+      figure.querySelector(name)?.textContent.match(/(?:"[^"]*"|[^"\n])+/g);
+    const [rows, same] = [lines("pre.csv"), lines("pre.same")];
+    const whole = (row, at) => same ? `${row},${same[at ? 1 : 0]}` : row;
+    return rows.map(whole).join("\n") + "\n";
   };
 
   const draw = async (figure, place) => {
