@@ -77,6 +77,7 @@
   const look = () => {
     const colour = (name) => getComputedStyle(document.body).getPropertyValue(name).trim();
     const [ink, soft, line] = ["--ink", "--soft", "--line"].map(colour);
+    const colours = document.body.dataset.colours.split(" ");
     return {
       background: null,
       lineBreak: "\n",
@@ -87,11 +88,9 @@
       axisQuantitative: { tickCount: 5 },
       legend: { labelColor: ink, titleColor: ink, titleFontWeight: "normal", labelLimit: 240 },
       header: { labelColor: ink, labelFontWeight: "bold", labelLimit: 300 },
-      range: { category: document.body.dataset.colours.split(" ") },
+      range: { category: colours },
+      mark: { color: colours[0] },
       rule: { color: ink },
-      bar: { color: "#0072b2" },
-      point: { color: "#0072b2" },
-      line: { color: "#0072b2" },
     };
   };
 

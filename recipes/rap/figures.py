@@ -107,14 +107,11 @@ def share(frame: pd.DataFrame) -> Plot:
     }
     for axis, (experiment, gpus) in zip(axes, panels, strict=True):
         here = table[(table["experiment"] == experiment) & (table["gpus"] == gpus)]
-        there = [
-            cell for cell in cells if cell in set(zip(here["plan"], here["batch"], strict=True))
-        ]
-        for at, cell in enumerate(there):
+        groups = here.groupby(["plan", "batch"], sort=False)
+        for at, (cell, group) in enumerate(groups):
             # The cells of a row stand below each other, so that none hides another.
-            mine = here[(here["plan"] == cell[0]) & (here["batch"] == cell[1])]
-            below = 0.8 * (at + 0.5) / len(there) - 0.4
-            mine = mine.assign(place=[names.index(name) + below for name in mine["variant"]])
+            below = 0.8 * (at + 0.5) / len(groups) - 0.4
+            mine = group.assign(place=[names.index(name) + below for name in group["variant"]])
             marker, colour = looks[cell]
             axis.plot(mine["share"], mine["place"], marker, color=colour, markersize=3.6)
             told = mine[mine["low"] < mine["high"]]

@@ -17,6 +17,7 @@ from ae.commands import results as commands
 from ae.recipe.load import load_recipe
 from ae.records.results import load_reference
 from ae.report.chapter import draw_figures
+from ae.report.views import COLOURS
 from tests.conftest import missing
 from tests.real.browser import Page, browser, find
 
@@ -58,7 +59,8 @@ OPEN_VIEW = """(async () => {
   const marks = figure.querySelectorAll(".view [role=graphics-symbol][aria-roledescription]");
   return [figure.id, said.textContent, marks.length,
     figure.querySelector(".view").getBoundingClientRect().height,
-    figure.querySelector("img").checkVisibility()];
+    figure.querySelector("img").checkVisibility(),
+    figure.querySelector(".view [role=graphics-document]")?.ariaLabel];
 })()"""
 SAVED = """(async () => {
   const blobs = [];
@@ -190,7 +192,7 @@ def test_every_figure_has_an_interactive_view(site: Path, page: Page) -> None:
     for path in pages(site):
         page.open(path)
         for at in range(page.ask("document.querySelectorAll('figure').length")):
-            name, said, marks, height, image = page.ask(OPEN_VIEW % at)
+            name, said, marks, height, image, label = page.ask(OPEN_VIEW % at)
             assert said.startswith("Point at a mark"), (name, said)
             rows = page.ask(
                 f"document.querySelectorAll('figure')[{at}].querySelectorAll('pre')[0].textContent"
@@ -198,6 +200,11 @@ def test_every_figure_has_an_interactive_view(site: Path, page: Page) -> None:
             assert marks > 1 or rows < 3, name
             assert height > 50, name
             assert not image, name
+            assert label == page.ask(f"document.querySelectorAll('figure img')[{at}].alt"), name
+        assert COLOURS[0] in page.ask(
+            "[...document.querySelectorAll('.view path')]"
+            ".flatMap((one) => [one.getAttribute('fill'), one.getAttribute('stroke')])"
+        ), path.name
         assert page.said == [], path.name
         scripts = {Path(one).name for one in page.requests if one.startswith("file:")}
         assert scripts == {path.name, *(one.name for one in (site / "assets").glob("*.js"))}
@@ -207,7 +214,7 @@ def test_a_page_without_its_assets_says_so(site: Path, page: Page, tmp_path: Pat
     alone = tmp_path / "alone.html"
     alone.write_text(fullest(site).read_text())
     page.open(alone)
-    name, said, _, _, image = page.ask(OPEN_VIEW % 0)
+    name, said, _, _, image, _ = page.ask(OPEN_VIEW % 0)
     assert said == "No interactive view: assets/ is not beside this page.", name
     assert image
 
