@@ -119,8 +119,8 @@ def _notes(made: Comparison) -> list[str]:
     notes.append(f"false discovery rate of changes, and of the same: {FALSE:.0%}")
     if found := one_way(judged):
         notes.append(
-            f"warning: {found[1]} of {found[2]} ratios and all changes are {found[0]}: look at the "
-            f"machine before the code; ae run {made.a.recipe} --against {made.a.name} measures both"
+            f"warning: {found[1]} of {found[2]} ratios {found[0]}, no change the other way: the "
+            f"machine may differ; ae run {made.a.recipe} --against {made.a.name} measures in turns"
         )
     counts = Counter(one.word for one in made.findings)
     words = (f"{counts[word]} {word or 'without a verdict'}" for word in Word if counts[word])
