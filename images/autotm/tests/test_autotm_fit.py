@@ -225,11 +225,15 @@ def test_a_budget_that_cannot_be_met_names_the_least() -> None:
     with pytest.raises(BudgetError, match="at least") as error:
         autotm.fit(module, sample, LOSS, budget="1kB", planner=both)
     assert 1000 < error.value.least < 1e6
+    named = str(error.value).partition("at least ")[2].partition(" (")[0]
+    assert error.value.least <= bytes_of(named) < 1.01 * error.value.least
+    autotm.fit(module, sample, LOSS, budget=named).close()
     assert threading.active_count() <= before  # those of earlier steps may end meanwhile
 
 
 @pytest.mark.parametrize(
-    ("text", "want"), [("12GiB", 12 << 30), ("10.2 GB", 10_200_000_000), ("7", 7), (5, 5)]
+    ("text", "want"),
+    [("12GiB", 12 << 30), ("10.2 GB", 10_200_000_000), ("7", 7), (5, 5), ("2.01kB", 2010)],
 )
 def test_sizes(text: str | int, want: int) -> None:
     assert bytes_of(text) == want

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import os
 import threading
 from collections.abc import Callable
@@ -549,7 +550,7 @@ def test_gradients_that_are_no_numbers_are_the_plain_runs_where_they_are_the_sam
 )
 def test_a_budget_is_a_size(budget: Any, size: int) -> None:
     assert bytes_of(budget) == size
-    for wrong in (None, "12 GiBB", "", "GB"):
+    for wrong in (None, "12 GiBB", "", "GB", math.inf, math.nan):
         with pytest.raises(ValueError, match="is no size: write it as 12GiB"):
             bytes_of(wrong)  # type: ignore[arg-type]
 

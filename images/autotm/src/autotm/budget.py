@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from autotm.executor.calls import BLOCK, Capture
 from autotm.executor.errors import BudgetError
 from autotm.executor.profiling import Link
 from autotm.graph import Graph, Machine, aligned
-from autotm.report import size
+from autotm.report import enough, size
 
 _UNITS = {
     "": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,
@@ -18,12 +19,12 @@ _UNITS = {
 
 def bytes_of(budget: str | float) -> int:
     """ "12GiB", "10.2 GB" or a number of bytes, in bytes. Raises ValueError."""
-    if isinstance(budget, (int, float)):
+    if isinstance(budget, (int, float)) and math.isfinite(budget):
         return int(budget)
     found = re.fullmatch(r"\s*([0-9.]+)\s*([kmgt]i?)?b?\s*", str(budget).lower())
     try:
         assert found is not None
-        return int(float(found[1]) * _UNITS[found[2] or ""])
+        return round(float(found[1]) * _UNITS[found[2] or ""])
     except (AssertionError, ValueError):
         raise ValueError(f"{budget!r} is no size: write it as 12GiB or 10.2GB") from None
 
@@ -40,7 +41,7 @@ def meets(found: Capture, graph: Graph, cap: int, outside: int) -> None:
     lowest, work = least(found, graph, outside), f" {size(outside)} of workspace," * bool(outside)
     if cap < lowest:
         raise BudgetError(
-            f"a budget of {size(cap)} cannot be met: the step needs at least {size(lowest)} "
+            f"a budget of {size(cap)} cannot be met: the step needs at least {enough(lowest)} "
             f"({size(found.resident_bytes)} of parameters, inputs and gradients,{work} the rest "
             "for its largest operator); raise it or take a smaller batch",
             lowest,

@@ -45,7 +45,7 @@ from autotm.graph import Graph, Machine, Plan, aligned
 from autotm.planner.choice import planned_seconds
 from autotm.planner.model import NoPlan
 from autotm.planner.ours import plan as ours
-from autotm.report import Measurement, page, size
+from autotm.report import Measurement, enough, page, size
 
 HALVINGS = 6
 ALIKE = 1.005  # times the least seconds are as good, and less workspace is better
@@ -206,7 +206,7 @@ def _planned(graph: Graph, machine: Machine, planner: Planner, cap: int) -> Plan
         lowest = cap - machine.capacity + high
         raise BudgetError(
             f"a budget of {size(cap)} cannot be met: the least for which a plan was found is "
-            f"{size(lowest)}; raise it or take a smaller batch",
+            f"{enough(lowest)}; raise it or take a smaller batch",
             lowest,
         ) from error
 

@@ -49,6 +49,12 @@ def size(count: float) -> str:
     return f"{count:.0f} B"
 
 
+def enough(count: int) -> str:
+    """The next size of three digits: what is written so is no less."""
+    step = 10 ** max(0, len(str(count)) - 3)
+    return size(-(-count // step) * step)
+
+
 def seconds(time: float) -> str:
     return f"{time:.3g} s" if time >= 1 else f"{time * 1e3:.3g} ms"
 
