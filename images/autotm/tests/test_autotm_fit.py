@@ -217,6 +217,21 @@ def test_samples_that_cannot_be() -> None:
         autotm.fit(linear, torch.randn(1, 4, device="meta"), budget=1, planner=both)
     with pytest.raises(CaptureError, match="input requires a gradient"):
         autotm.fit(Branches(""), torch.randn(3, 4, requires_grad=True), budget=1, planner=both)
+    with pytest.raises(CaptureError, match="wrap the module in one of your own"):
+        autotm.fit(linear, {"x": torch.randn(1, 4)}, budget=1, planner=both)
+    for off in (torch.no_grad, torch.inference_mode):
+        with off(), pytest.raises(CaptureError, match=r"fit outside of torch.no_grad\(\)"):
+            autotm.fit(linear, torch.ones(1, 4), budget=1, planner=both)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch's, as it is imported
+def test_a_compiled_module_is_refused_in_a_sentence() -> None:
+    in_place, part = nn.Linear(4, 1), nn.Sequential(nn.Linear(4, 1))
+    in_place.compile()
+    part[0] = torch.compile(part[0])
+    for each in (torch.compile(nn.Linear(4, 1)), in_place, part):
+        with pytest.raises(CaptureError, match="is compiled"):
+            autotm.fit(each, torch.ones(1, 4), budget=1, planner=both)
 
 
 def test_a_budget_that_cannot_be_met_names_the_least() -> None:
@@ -267,6 +282,27 @@ def test_autocast_is_that_of_the_fit() -> None:
     assert torch.equal(loss, want)
     for mine, other in zip(module.parameters(), theirs.parameters(), strict=True):
         assert torch.equal(mine.grad, other.grad)
+
+
+def test_distributed_training_goes_around_a_fitted_step(tmp_path: Path) -> None:
+    module, sample = autotm_networks.network("mlp")
+    around = nn.parallel.DistributedDataParallel
+    alone = {"init_method": f"file://{tmp_path}/store", "rank": 0, "world_size": 1}
+    torch.distributed.init_process_group("gloo", **alone)
+    try:
+        with pytest.raises(CaptureError, match="wrap the step"):
+            autotm.fit(around(module), sample, LOSS, budget="1GiB", planner=both)
+        step = autotm.fit(module, sample, LOSS, budget="1GiB", planner=both)
+        torch.manual_seed(3)
+        around(step)(*sample).backward()
+    finally:
+        torch.distributed.destroy_process_group()
+    got = [each.grad for each in module.parameters()]
+    module.zero_grad()
+    torch.manual_seed(3)
+    LOSS(module(sample[0]), sample[1]).backward()
+    assert all(map(torch.equal, got, [each.grad for each in module.parameters()]))
+    step.close()
 
 
 class Convolution(nn.Module):

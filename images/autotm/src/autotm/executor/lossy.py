@@ -91,10 +91,24 @@ def check_sample(module: nn.Module, sample: Sequence[torch.Tensor]) -> None:
     if not isinstance(module, nn.Module):
         raise CaptureError(f"a torch.nn.Module is needed, and got {type(module).__name__}")
     if not sample or not all(isinstance(each, torch.Tensor) for each in sample):
-        raise CaptureError("the sample must be tensors alone: pass other arguments by a lambda")
+        raise CaptureError(
+            "the sample must be tensors alone: for other arguments wrap the module in one of your "
+            "own, and the loss in a lambda"
+        )
+    if not torch.is_grad_enabled():
+        raise CaptureError(
+            "no gradient can be made here: fit outside of torch.no_grad() and inference_mode()"
+        )
     if any(each.is_inference() for each in sample):
         raise CaptureError("the sample must be made outside of torch.inference_mode()")
     for part in module.modules():
+        if isinstance(part, nn.parallel.DistributedDataParallel):
+            raise CaptureError(
+                "DistributedDataParallel goes around a fitted step: fit the module in it, and wrap "
+                "the step"
+            )
+        if hasattr(part, "_orig_mod") or part._compiled_call_impl is not None:
+            raise CaptureError("the module is compiled, in whole or in part: fit it as it was")
         if isinstance(part, nn.RNNBase) and part.training and part.dropout and part.num_layers > 1:
             raise CaptureError(
                 f"PyTorch loses the dropout between the layers of {type(part).__name__} in a "
