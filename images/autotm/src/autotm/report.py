@@ -66,7 +66,7 @@ def page(
     """The report as plain text."""
     replay = check(graph, machine, plan)
     moved = _moved(graph, plan)
-    again = _again(graph, plan)
+    again = _again(plan)
     handed = [each.bytes for each in found.graph.tensors if each.kind == "handed"]
     forward = sum(
         op.seconds for op, call in zip(graph.ops, found.calls, strict=True) if call.forward
@@ -132,7 +132,7 @@ def _moved(graph: Graph, plan: Plan) -> list[int]:
     return [s.tensor for s in plan.stays if s.saved is not None and graph.tensors[s.tensor].bytes]
 
 
-def _again(graph: Graph, plan: Plan) -> dict[int, int]:
+def _again(plan: Plan) -> dict[int, int]:
     times: dict[int, int] = {}
     for op in plan.steps:
         times[op] = times.get(op, -1) + 1

@@ -52,8 +52,6 @@ class Solution:
     objective: float
     bound: float
     seconds: float
-    rows: int
-    integers: int
 
     def on(self, variable: int) -> bool:
         """Whether a binary variable is 1."""
@@ -245,7 +243,7 @@ class Model:
     def _solution(self, solver: highspy.Highs, bound: float, began: float) -> Solution:
         return Solution(
             list(solver.getSolution().col_value), solver.getInfo().objective_function_value, bound,
-            time.perf_counter() - began, len(self._rows), sum(self.integer),
+            time.perf_counter() - began,
         )  # fmt: skip
 
     def _solver(self, seconds: float, gap: float, threads: int, *, relaxed: bool) -> highspy.Highs:

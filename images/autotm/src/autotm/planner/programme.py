@@ -124,8 +124,8 @@ class Programme:
             model.row({**dict.fromkeys(coming, 1.0), **dict.fromkeys(left, -1.0)}, high=0)
         if len(leaves) > 1:
             model.row({leave: 1.0 for some in leaves.values() for leave in some}, high=1)
-        self._space(tensor, size)
-        self._inputs(tensor, size)
+        self._space(tensor)
+        self._inputs(tensor)
 
     def _leave(self, tensor: int, line: Line, j: int, size: float, link: float) -> None:
         """Out after point `j`, by the byte or as a whole: then its bytes count until some op."""
@@ -165,7 +165,7 @@ class Programme:
         self.idle += cost
         return self.model.number(cost, 0, 1)
 
-    def _space(self, tensor: int, size: float) -> None:
+    def _space(self, tensor: int) -> None:
         line, at = self.found.lines[tensor], self.at
         now: int | None = None  # the variable that says whether it takes its bytes
         for j, point in enumerate(line.points):
@@ -187,7 +187,7 @@ class Programme:
         self._change(slot, tensor, terms)
         return after
 
-    def _inputs(self, tensor: int, size: float) -> None:
+    def _inputs(self, tensor: int) -> None:
         """An op that runs again before `point` finds its movable inputs there.
 
         Made for that alone, an input takes its bytes until op `point` begins.
