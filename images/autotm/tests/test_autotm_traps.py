@@ -156,16 +156,33 @@ def assigned(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
 
 def remembered(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
     module.last = y = module.weight * x
+    module.every.append(y)
+    module.named["last"] = y
     return y.mean()
+
+
+def kept(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    if "scale" not in module.named:
+        module.named["scale"] = torch.arange(8.0)
+    return (module.weight * x * module.named["scale"]).mean()
 
 
 def test_what_forward_leaves_in_the_module() -> None:
     with pytest.raises(CaptureError, match=r"assigns its buffer 'seen'.*in place"):
         fitted(Made(assigned, seen=torch.zeros(8)), torch.randn(6, 8))
     module = Made(remembered)
+    module.every, module.named = every, named = ["first"], {}
     fitted(module, torch.randn(6, 8)).close()
     assert not hasattr(module, "last")
+    assert (module.every, module.named) == (["first"], {})
+    assert module.every is every
+    assert module.named is named
     copy.deepcopy(module)
+    module = Made(kept)
+    module.named = {}
+    with pytest.raises(CaptureError, match="kept in an attribute: register it as a buffer"):
+        fitted(module, torch.randn(6, 8))
+    assert module(torch.randn(6, 8)).isfinite()
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
@@ -208,6 +225,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "no versions": (lambda: capture(nn.Linear(8, 3), (inference(),)), "outside of torch.inference"),
     "no sample": (lambda: capture(nn.Linear(8, 3), ()), "must be tensors"),
+    "a loss that is cut off": (
+        lambda: capture(Made(lambda m, x: (m.weight * x).detach().mean()), (torch.ones(6, 8),)),
+        "no parameter has a part in the loss; look for a detach",
+    ),
     "no loss": (
         lambda: capture(nn.Linear(8, 3), (torch.ones(2, 8), torch.ones(1)), lambda y, t: 3.0),
         "no parameter has a part in",

@@ -47,7 +47,9 @@ def capture(
     """
     check_sample(module, sample)
     lossy = Lossy(module, loss)
-    before = [(each, dict(vars(each))) for each in module.modules()]
+    held: list[Any] = [vars(each) for each in module.modules()]
+    held += [part for each in held for part in each.values() if isinstance(part, (dict, list, set))]
+    before = [(each, each.copy()) for each in held]
     with contextlib.ExitStack() as stack:
         try:
             exported = aot_export_joint_with_descriptors(stack, lossy, tuple(sample))
@@ -56,9 +58,9 @@ def capture(
         except Exception as error:
             raise CaptureError(why(error)) from error
         finally:
-            for each, attributes in before:  # what forward kept there is traced, and no number
-                vars(each).clear()
-                vars(each).update(attributes)
+            for each, old in before:  # what forward kept there is traced, and no number
+                each.clear()
+                (each.extend if isinstance(each, list) else each.update)(old)
         graph_module = exported.graph_module
     for node in graph_module.graph.nodes:
         node.target = _FLAGS.get(node.target, node.target)
@@ -251,10 +253,8 @@ class _Flattening:
         gradients: dict[str, View] = {}
         updates: dict[str, View] = {}
         for node, desc in zip(self._end.args[0], self._end.meta["desc"], strict=True):
-            if node is None:
-                continue
             if not isinstance(node, fx.Node):
-                raise CaptureError("the loss is a number that no parameter has a part in")
+                continue
             view = self._views[node]
             if isinstance(desc, aot.PlainAOTOutput):
                 losses.append(view)
@@ -279,6 +279,10 @@ class _Flattening:
                 )
             else:
                 raise CaptureError(f"the module gives back what is not supported: {desc}")
+        if not gradients:
+            raise CaptureError(
+                "no parameter has a part in the loss; look for a detach(), or a plain number"
+            )
         if len(losses) != 1 or losses[0].size != ():
             raise CaptureError("the module (with its loss) must give back one number, the loss")
         return losses[0], gradients, updates

@@ -133,10 +133,10 @@ def why(error: Exception) -> str:
             "the module's control flow or shapes depend on the values of tensors, so it has no "
             f"static graph; take that part out of the module ({type(error).__name__})"
         )
-    if "convert all tensors to faketensors" in text:
+    if "convert all tensors to faketensors" in text or "unexpected fake buffer" in text:
         return (
             "the step reads a tensor that is neither the module's nor the sample's, as the weights "
-            "in a loss that is no module, or one in an attribute: register it as a buffer of the "
-            "module"
+            "in a loss that is no module, or one that is kept in an attribute: register it as a "
+            "buffer of the module"
         )
     return f"the module could not be captured as one graph: {first} ({type(error).__name__})"
