@@ -239,6 +239,12 @@ def test_it_prints_with_its_provenance(site: Path, page: Page) -> None:
     wide = "[...document.querySelectorAll('.wide')]"
     cut = f"{wide}.filter((one) => one.scrollWidth > one.clientWidth)"
     assert page.ask(f"{cut}.map((one) => one.ariaLabel)") == []
+    page.open(site / "index.html", width=720)
+    page.do("Emulation.setEmulatedMedia", media="print")
+    lines = """[...document.querySelectorAll('td:nth-child(3)')].map((cell) => {
+      const all = document.createRange(); all.selectNodeContents(cell);
+      return all.getClientRects().length; })"""
+    assert set(page.ask(lines)) == {1}, "no word is broken"
     page.do("Emulation.setEmulatedMedia", media="")
 
 

@@ -174,6 +174,7 @@ def test_html_is_whole_and_fetches_nothing(chapter: Chapter) -> None:
     assert "".join(drawn.find(".//{*}text").itertext()) == '50 % "x" 1.23456'
     assert "url(" not in page.replace("url(#", "")
     assert "@import" not in page
+    assert "\n//" not in page
 
 
 def test_the_report_says_everything(chapter: Chapter) -> None:
@@ -192,6 +193,12 @@ def test_the_report_says_everything(chapter: Chapter) -> None:
         "point embedding-random (timeout)", "killed after 5 min",
     ):  # fmt: skip
         assert words in plain, words
+
+
+def test_what_was_calculated_was_measured_on_nothing(chapter: Chapter) -> None:
+    rows = tuple({**row, "evidence": "static"} for row in chapter.tables[0].rows)
+    page = html_page([replace(chapter, tables=[replace(chapter.tables[0], rows=rows)])])
+    assert "<p>r1: no GPU used: calculated, or read from compiled code</p>" in page
 
 
 def test_of_a_run_what_differs_from_the_one_before_is_told_and_no_more(chapter: Chapter) -> None:
@@ -277,6 +284,7 @@ def test_a_site_has_a_page_for_each_chapter(chapter: Chapter, tmp_path: Path) ->
         assert page.count("<h1") == 1
         assert 'href="index.html"' in page
         assert "OptMT gains 53 %." in page
+        assert f"({name[4:6]}): Reproduction report</title>" in page
     assert "OptMT gains 53 %." not in start
     assert "magnitude" in start
     assert len(re.findall(r"\(toy, r\d\): [^<]*, in part with --quick\. ", start)) == 2
