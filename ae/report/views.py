@@ -49,7 +49,7 @@ def view(table: pd.DataFrame, over: str = "") -> dict[str, Any] | None:
     if over:
         panel = _cloud(table, over, measures[0], labels)
     elif len(measures) == 2:
-        panel = _time_line(table, measures, labels)
+        panel = _time_line(table, measures, [*axes, *labels])
     else:
         keys = _telling(table, labels) or _telling(table, [*labels, *axes])
         if keys is None:
@@ -92,8 +92,7 @@ def _single(
     counts = {name: int(table[name].nunique()) for name in rest}
     place = [name for name in rest if 2 * counts[name] > max(counts.values())][-1]
     others = [name for name in rest if name != place]
-    crowded = len(others) > 1 or len(table) > _CROWD
-    colour = others[-1:] if not crowded or len(others) > 1 else []
+    colour = others[-1:] if len(others) > 1 or len(table) <= _CROWD else []
     colour = [name for name in colour if counts[name] <= len(COLOURS)]
     return _panels(
         _bars(table, _axis(table, value), place, colour),
@@ -179,8 +178,10 @@ def _panels(
         spec["height"] = {"step": 9 if offset else 18, "for": "offset" if offset else "position"}
     if not names:
         return spec
-    each = table[list(names)].astype(str).agg(", ".join, axis=1)
-    joined = " + ', ' + ".join(f"datum['{name}']" for name in names)
+    words = [f"{_title(name)} " * (table[name].dtype.kind in "iuf") for name in names]
+    each = table[list(names)].astype(str).radd(words).agg(", ".join, axis=1)
+    told = (f"'{word}' + " * bool(word) for word in words)
+    joined = " + ', ' + ".join(f"{w}datum['{n}']" for w, n in zip(told, names, strict=True))
     facet = {"field": "panel", "type": "nominal", "sort": list(each.unique()), "title": None}
     found: dict[str, Any] = {
         "transform": [{"calculate": joined, "as": "panel"}],
@@ -216,10 +217,9 @@ def _axis(table: pd.DataFrame, name: str, *, straight: bool = False) -> Encoding
     """The axis of a value, with its unit; a paper's value far beyond ours does not stretch it."""
     units = set(table["unit"].dropna()) if "unit" in table and not _UNIT.search(name) else set()
     title = f"{_title(name)} [{min(units)}]" if len(units) == 1 and min(units) else _title(name)
-    shown = [table[one].dropna() for one in (name, "high") if one in table]
-    most = max(float(values.max()) for values in shown if len(values))
+    most = float(table.filter(items=[name, "high"]).max().max())
     paper = [float(table[one].max()) for one in ("paper", "paper_high") if one in table]
-    most = max([most, *(value for value in paper if value <= 2 * most)])
+    most = max([0.0, most, *(value for value in paper if value <= 2 * most)])
     least = min(0.0, float(table[name].min()))
     scale: Encoding = {"domain": [least, 1.05 * most]} if most > least else {}
     if _is_wide(table[name]) and table[name].min() > 0 and not straight:

@@ -102,6 +102,17 @@ def test_two_ends_of_one_unit_are_a_time_line() -> None:
     found = spec(line)
     assert fields(found) == {"x": "start_us", "x2": "end_us", "y": "lane", "color": "lane"}
     assert found["columns"] == 1
+    heavier = [{"plan": plan, **row} for plan in (0, 2) for row in line]
+    found = spec(heavier)
+    assert fields(found)["y"] == "lane"
+    assert found["facet"]["sort"] == ["plan 0, a", "plan 0, b", "plan 2, a", "plan 2, b"]
+    [panel] = found["transform"]
+    assert panel["calculate"] == "'plan ' + datum['plan'] + ', ' + datum['variant']"
+
+
+def test_bars_that_are_all_negative_reach_to_zero() -> None:
+    rows = [{"row": r, "error_percent": v, "n": 1} for r, v in (("a", -14.7), ("b", -6.6))]
+    assert encoding(spec(rows))["x"]["scale"]["domain"] == [-14.7, 0.0]
 
 
 def test_whiskers_the_papers_value_and_a_logarithmic_scale() -> None:
