@@ -153,8 +153,9 @@ def gain(frame: pd.DataFrame) -> Plot:
         found = pool_by(part, "gain", [*CELL, "part"]).values()
         reach = max((float(row["high"]) for row in found), default=1.0)
         for row in found:
-            kept = {name: row[name] for name in (*CELL, "part", "low", "high", "n", "evidence")}
-            rows.append({"cell": _draw.cell_words(row), **kept, "gain": row["median"]})
+            keys = {name: row[name] for name in (*CELL, "part")}
+            kept = {name: row[name] for name in ("low", "high", "n", "evidence")}
+            rows.append({"cell": _draw.cell_words(row), **keys, "gain": row["median"], **kept})
             reaches[rows[-1]["cell"]] = reach
     table = _draw.table_of(rows, "no record of metric gain in fig10 or heavy")
     cells = list(dict.fromkeys(table["cell"]))

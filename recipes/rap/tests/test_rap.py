@@ -324,6 +324,7 @@ def test_the_gain_is_split_by_part(frame: pd.DataFrame) -> None:
         before, after = GAINS[row["part"]]
         wanted = OVER_SEQUENTIAL[after] / OVER_SEQUENTIAL[before]
         assert row["gain"] == pytest.approx(wanted, rel=0.02)
+    assert list(table).index("gain") == list(table).index("low") - 1, "a view shows the gain"
 
 
 def test_ticks_reach_the_largest_value(frame: pd.DataFrame) -> None:
