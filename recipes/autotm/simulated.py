@@ -151,7 +151,7 @@ def costs(frame: pd.DataFrame) -> Plot:
     return _bars(
         _table(rows),
         "Speed and cost of memory at slow:fast, all DRAM is 1",
-        "share of all DRAM's",
+        "over all DRAM",
         {},
     )
 
@@ -179,7 +179,8 @@ def _bars(table: pd.DataFrame, title: str, unit: str, marks: Mapping[str, float]
         )
         axis.set_title(network(net) if "_" in net else rates(net))
         axis.set_xlabel(unit)
-    return Plot(figure=figure, table=table, spread=SPREAD)
+    name = unit.replace("-", "").replace(" (%)", "_percent").replace(" ", "_")
+    return Plot(figure=figure, table=table.rename(columns={"value": name}), spread=SPREAD)
 
 
 def errors(frame: pd.DataFrame) -> Plot:
@@ -209,6 +210,7 @@ def errors(frame: pd.DataFrame) -> Plot:
         axis.set_title(network(net))
         axis.set_xlabel("predicted over measured time (%)")
     axes[0].invert_yaxis()
+    table = table.rename(columns={"value": "error_percent"})
     return Plot(figure=figure, table=table, spread="emulated slow memory; least of the iterations")
 
 
@@ -248,12 +250,14 @@ def limits(frame: pd.DataFrame) -> Plot:
     for (net, limit, dram, variant), row in times.items():
         base = times.get((net, "1", "all", "DRAM"))
         if base and variant != "DRAM":
-            found = {"slowdown": row["median"] / base["median"]}
+            found = dict[str, Any]()
             here = part[(part["limit"] == limit) & (part["dram"] == dram)]
             for metric in ("inputs_in_dram", "outputs_in_dram", "moved_out", "moved_in"):
                 pooled = pool(here[here["variant"] == variant], metric, ["case_net"])
                 found[metric] = float(pooled["median"].iloc[0]) if len(pooled) else nan
-            rows.append(_row(found["slowdown"], row, net=net, dram=dram, policy=variant) | found)
+            found |= {"slowdown": row["median"] / base["median"]}
+            kept = {name: row[name] for name in ("n", "evidence")}
+            rows.append({"net": net, "dram_gb": float(dram), "policy": variant} | found | kept)
     table = _table(rows)
     figure, shared = new_panels(
         3, 6, title=f"Less and less DRAM: {network(table['net'].iloc[0])}", across=3
@@ -269,18 +273,18 @@ def limits(frame: pd.DataFrame) -> Plot:
     for axis, (label, drawn) in zip(axes, lines, strict=True):
         for policy in in_order(table["policy"], list(COLOURS)):
             own = table[table["policy"] == policy]
-            own = own.assign(gb=own["dram"].astype(float)).sort_values("gb")
+            own = own.sort_values("dram_gb")
             if label == "GB moved" and policy == "Static":
                 continue
             for column, style, word in drawn:
-                axis.plot(own["gb"], own[column], style, marker="o", markersize=3,
+                axis.plot(own["dram_gb"], own[column], style, marker="o", markersize=3,
                           color=COLOURS[policy], label=f"{policy} {word}".strip())  # fmt: skip
         axis.set_xlabel("DRAM (GB)")
         axis.set_title(label)
         axis.set_ylim(bottom=0)
         axis.grid(True)
         axis.legend(fontsize=6.5, handlelength=4)
-    return Plot(figure=figure, table=table, spread=SPREAD)
+    return Plot(figure=figure, table=table, spread=SPREAD, over="dram_gb")
 
 
 def plans(frame: pd.DataFrame) -> Plot:
@@ -316,4 +320,5 @@ def plans(frame: pd.DataFrame) -> Plot:
     axes[0].set_ylabel("time over the uncapped time")
     handles, names = axes[0].get_legend_handles_labels()
     figure.legend(handles, names, fontsize=7, loc="outside right upper")
+    table = table.rename(columns={"share": "memory_percent", "value": "over_uncapped"})
     return Plot(figure=figure, table=table, spread=SPREAD)

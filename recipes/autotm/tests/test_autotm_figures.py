@@ -13,6 +13,7 @@ from ae.recipe.load import load_recipe
 from ae.records.files import Environment, frame
 from ae.records.results import load_reference
 from ae.report.chapter import face
+from ae.report.views import view
 
 ROOT = Path(__file__).resolve().parents[3]
 RESULTS = load_reference(ROOT / "results/reference/cpu/autotm")
@@ -35,6 +36,21 @@ def test_networks_and_rates_have_names_for_people(name: str) -> None:
     if name == "costs":  # calculated, where speeds are simulated
         kinds = plot.table.groupby(plot.table["policy"] == "cost")["evidence"].unique()
         assert [list(one) for one in kinds] == [["simulated"], ["static"]]
+
+
+@pytest.mark.parametrize(
+    ("name", "axes"),
+    [("limits", ["dram [GB]", "slowdown"]), ("plans", ["memory [%]", "over uncapped"]),
+     ("errors", ["error [%]"]), ("losses", ["loss [%]"]), ("costs", ["over all DRAM"]),
+     ("oversubscription", ["speedup"])],
+)  # fmt: skip
+def test_an_interactive_view_has_the_axes_of_its_figure(name: str, axes: list[str]) -> None:
+    plot: Plot = getattr(load_code(ROOT / "recipes/autotm", "figures"), name)(frame(RESULTS.rows))
+    shown = view(plot.table, plot.over)
+    assert shown is not None
+    [layer, *_] = shown.get("spec", shown)["layer"]
+    titles = [layer["encoding"][one]["title"] for one in "xy"]
+    assert [title for title in titles if title] == axes
 
 
 def test_a_face_of_simulated_numbers_says_what_the_lines_on_bars_are() -> None:
