@@ -64,5 +64,7 @@ def flow(frame: pd.DataFrame) -> Plot:
     axis.set_xlim(min(xs) - 0.7, max(xs) + 0.5)
     axis.set_ylim(max(ys) + 0.6, min(ys) - 0.6)
     axis.set_axis_off()
+    names = dict(zip(spots["node"], spots["context"], strict=True))
     table = edges.drop(columns="samples").rename(columns={"median": "redundancy"})
+    table = table.replace({"source": names, "target": names})
     return Plot(figure=figure, table=table, spread="exact counts of a recorded trace")

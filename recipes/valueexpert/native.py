@@ -158,6 +158,7 @@ def promises(frame: pd.DataFrame) -> Plot:
         axis.set_ylim(len(minis) - 0.45, -0.55)
         axis.grid(True)
         axis.set_title(words)
+        axis.set_xlabel("before over after")
     axes[1].legend(loc="center left", bbox_to_anchor=BESIDE, fontsize=7)
     figure.set_figwidth(figure.get_figwidth() + LEGEND_INCHES)
     return Plot(figure=figure, table=table, spread="marks: exact counts, or medians of times")

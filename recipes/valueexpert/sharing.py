@@ -56,7 +56,11 @@ def sharing(frame: pd.DataFrame) -> Plot:
     there = set(table["kind"])
     handles = [Patch(color=c, label=words) for kind, (c, words) in KINDS.items() if kind in there]
     axes[-1].legend(handles=handles, loc="center left", bbox_to_anchor=(1.02, 0.5), fontsize=7)
-    return Plot(figure=figure, table=table, spread="exact, of a recorded trace")
+    starts = table["window"].astype(int)
+    plotted = table.drop(columns=["window", "median", "low", "high", "spread", "unit"])
+    plotted["row"] = plotted["row"].astype(int)
+    plotted = plotted.assign(start_window=starts, end_window=starts + 1)
+    return Plot(figure=figure, table=plotted, spread="exact, of a recorded trace")
 
 
 History = tuple[tuple[int, str], ...]

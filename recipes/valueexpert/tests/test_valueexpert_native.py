@@ -326,6 +326,7 @@ def test_figures_draw_what_the_records_say(name: str) -> None:
         assert len(plot.table) == len(MINIS)
         assert set(plot.table["evidence"]) == {"measured+simulated"}
     if name == "promises":
+        assert all(axis.get_xlabel() for axis in plot.figure.axes)
         mine = plot.table[plot.table["mini"] == "pathfinder"].set_index(["what", "part"])["value"]
         assert mine["promised", "memory"] == mine["fewer", "memory"] == 4
         assert mine["measured", "kernel"] == pytest.approx(1.5)
@@ -338,6 +339,10 @@ def test_figures_draw_what_the_records_say(name: str) -> None:
         assert limiter.sum() == pytest.approx(1)
     if name == "flow":
         assert plot.table["redundancy"].eq(1).sum() == 4, "the fill of every layer"
+        again = plot.table[plot.table["redundancy"].eq(1)]
+        assert list(again["source"] + ", " + again["target"]) == [
+            f"zeros to {layer}, fill {layer}" for layer in range(1, 5)
+        ], "places have names"
 
 
 def test_a_figure_without_data_says_so() -> None:

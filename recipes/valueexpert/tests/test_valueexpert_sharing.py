@@ -18,6 +18,7 @@ from ae.claims.tables import load_claims
 from ae.figures.draw import STYLE, NoData
 from ae.recipe.code import load_code
 from ae.records.files import Row, frame
+from ae.report.views import view
 from tests.judged import judge
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -82,5 +83,11 @@ def test_the_figure_draws_every_page_and_window() -> None:
     assert "false" not in set(after["kind"])
     assert {"n", "evidence"} <= set(plot.table)
     assert set(plot.table["evidence"]) == {"static"}
+    shown = view(plot.table)
+    assert shown is not None
+    assert shown["facet"]["sort"][:2] == ["before, cells", "before, factors"]
+    fields = {key: one["field"] for key, one in shown["spec"]["layer"][0]["encoding"].items()
+              if "field" in one}  # fmt: skip
+    assert fields == {"x": "start_window", "x2": "end_window", "y": "kind", "color": "kind"}
     with pytest.raises(NoData):
         FIGURES.sharing(frame([]))
