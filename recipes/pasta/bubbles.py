@@ -51,10 +51,10 @@ def kernels(frame: pd.DataFrame) -> Plot:
     named = sums.drop(OTHERS, errors="ignore")
     rest = float(sums.sum() - named.head(TOP).sum())
     shown = [*named.head(TOP).items(), *([(OTHERS, rest)] if rest else [])]
-    evidence = "+".join(sorted(set(counts["evidence"])))
+    samples, evidence = int(counts["n"].min()), "+".join(sorted(set(counts["evidence"])))
     rows = pd.DataFrame(
         [
-            {"kernel": str(name), "launches": value, "n": 1, "evidence": evidence}
+            {"kernel": str(name), "launches": value, "n": samples, "evidence": evidence}
             for name, value in shown
         ]
     )

@@ -419,6 +419,8 @@ def test_kernels_are_drawn_twice_from_the_same_numbers(frame: pd.DataFrame) -> N
     assert areas == pytest.approx(sorted(launches.values()))
     assert [bar.get_width() for bar in ranked.patches] == list(plot.table["launches"])
     assert plot.figure.get_suptitle() == "Most launched kernels, 12 runs together"
+    twice = figure("kernels", pd.concat([frame, frame.assign(process="another")])).table
+    assert (set(plot.table["n"]), set(twice["n"])) == ({1}, {2})
 
 
 def test_slowdowns_are_grouped_by_model_with_a_geometric_mean(frame: pd.DataFrame) -> None:
