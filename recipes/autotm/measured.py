@@ -52,7 +52,8 @@ def fronts(frame: pd.DataFrame) -> Plot:
         axis.set_xlim(left=0)
         axis.grid(True)
     shared[0].set_ylim(bottom=0)  # of all panels, so when all are drawn
-    shared[0].set_ylabel("iteration (s)")
+    for axis in shared[::3]:
+        axis.set_ylabel("iteration (s)")
     figure.legend(*shared[0].get_legend_handles_labels(), fontsize=7, loc="outside right upper")
     return Plot(figure=figure, table=table, over="peak_gb",
                 spread="points: median of an iteration's times")  # fmt: skip

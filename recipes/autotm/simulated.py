@@ -317,7 +317,8 @@ def plans(frame: pd.DataFrame) -> Plot:
         axis.grid(True)
     axes[0].set_yscale("log", base=2)  # of all panels
     axes[0].yaxis.set_major_formatter("{x:g}")
-    axes[0].set_ylabel("time over the uncapped time")
+    for axis in axes[::4]:
+        axis.set_ylabel("over uncapped time")
     handles, names = axes[0].get_legend_handles_labels()
     figure.legend(handles, names, fontsize=7, loc="outside right upper")
     table = table.rename(columns={"share": "memory_percent", "value": "over_uncapped"})

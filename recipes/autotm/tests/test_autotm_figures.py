@@ -51,6 +51,9 @@ def test_an_interactive_view_has_the_axes_of_its_figure(name: str, axes: list[st
     [layer, *_] = shown.get("spec", shown)["layer"]
     titles = [layer["encoding"][one]["title"] for one in "xy"]
     assert [title for title in titles if title] == axes
+    if name == "plans":
+        first = [at for at, axis in enumerate(plot.figure.axes) if axis.get_ylabel()]
+        assert first == [0, 4, 8], "of every line"
 
 
 def test_a_face_of_simulated_numbers_says_what_the_lines_on_bars_are() -> None:
