@@ -252,7 +252,7 @@ def bounds(claim: Claim) -> str:
         return f"at least {_in_unit(claim.lower, claim)}"
     if claim.lower is None:
         return f"at most {_in_unit(claim.upper, claim)}"
-    return f"{claim.lower:g} to {_in_unit(claim.upper, claim)}"
+    return f"{claim.lower:g} to " * (claim.lower != claim.upper) + _in_unit(claim.upper, claim)
 
 
 def _in_unit(value: float | None, claim: Claim) -> str:

@@ -88,7 +88,7 @@ class Subject:
             if source.dirty:
                 found.append(f"the source differed from its revision (diff {source.diff_sha256})")
             if busy := sum(gpu.other_processes or 0 for gpu in origin.provenance.gpus):
-                found.append(f"{busy} other processes were on the GPUs when it started")
+                found.append(f"processes of others on the GPUs when it started: {busy}")
         good = (Status.DONE, Status.SKIPPED)
         failed = [one.status for one in self.results.points if one.status.status not in good]
         found += [f"{one.id} {one.status}: {one.reason}" for one in failed]

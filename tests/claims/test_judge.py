@@ -373,6 +373,7 @@ def test_bounds_and_sources_are_told() -> None:
     assert one(A100, lower=None).reason == "at most 2.5 x expected; paper: 2 x"
     assert one(A100, source="third_party").reason.endswith("; third party: 2 x")
     assert one(A100, source="ours").reason == "1.5 to 2.5 x expected"
+    assert one(A100, source="ours", lower=2.5).reason == "2.5 x expected"
 
 
 def test_wrong_evidence_says_what_there_is() -> None:
