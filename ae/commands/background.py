@@ -107,7 +107,7 @@ def cancel(run_name: RunName) -> None:
     run = _find(run_name)
     if _goes_on(run):
         _interrupt(run)
-        print(f"run {run.name} is cancelled; to go on: ae run {run.record.recipe} --resume")
+        print(f"run {run.name} is cancelled; to go on: ae run {run.name} --resume")
         return
     engine = engines.choose(run.record.provenance.engine["name"], gpus=False)
     found = _remove(engine, run.name)

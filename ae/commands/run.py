@@ -227,7 +227,7 @@ def measure(
             if run.began and (_failures(outcomes) or len(outcomes) < len(todo)):
                 display.close()
                 said = f"{len(took(run, plan))} of {len(plan.points)} points are done and kept"
-                print(f"{said}; to run the rest: ae run {plan.recipe} --resume", file=sys.stderr)
+                print(f"{said}; to run the rest: ae run {run.name} --resume", file=sys.stderr)
     return run, outcomes
 
 
@@ -242,8 +242,7 @@ def conclude(asked: Asked, run: Run, *, quiet: bool) -> dict[str, Any]:
         print(f"\nrun {run.name}: {run.path}")
         print(f"next: ae check {name} (verdicts), ae table {name} (rows), ae report {name} (page)")
     statuses = {point: status.status for point, status in run.statuses().items()}
-    facts = {"recipe": name, "run": run.name, "folder": str(run.path), "points": statuses}
-    return facts | claims
+    return {"recipe": name, "run": run.name, "folder": str(run.path), "points": statuses} | claims
 
 
 def exit_code(asked: Asked, run: Run, outcomes: Mapping[str, Outcome]) -> int:

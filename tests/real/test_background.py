@@ -123,7 +123,7 @@ def test_it_is_cancelled_and_goes_on_later(detached: Detached) -> None:
     assert detached.words(run) == {"first": "done", "middle": "interrupted"}
     assert detached.state(run) == ("stopped", 1)
     log = (detached.folder(run) / "launcher.log").read_text()
-    assert f"to run the rest: ae run {NAME} --resume" in log
+    assert f"to run the rest: ae run {run} --resume" in log
 
 
 def test_what_a_dead_launcher_left_is_cancelled(detached: Detached) -> None:
