@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from ae.errors import ExitCode
+from ae.records import folder
 from tests.calling import Ae, caller
 from tests.toy import make_toy
 
@@ -419,6 +420,24 @@ def test_ctrl_c_during_a_run_exits_130_keeps_what_finished_and_leaves_nothing(
     assert run_points(root) == {"together-ones": "done", "stuck": "interrupted"}
     assert "  stopped  " in ae("runs")[1]
     assert _processes_of(root) == []
+
+
+def test_ctrl_c_while_a_point_is_put_away_does_not_lose_it(
+    ae: Ae, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = folder.write_atomic
+
+    def interrupted(path: Path, text: str) -> None:
+        if path.name == "status.json":
+            os.kill(os.getpid(), signal.SIGINT)
+        write(path, text)
+
+    monkeypatch.setattr(folder, "write_atomic", interrupted)
+    words = ("--quick", "--engine", "local", "--experiment", "together")
+    code, _, err = ae("run", "toy", *words)
+    assert code == ExitCode.INTERRUPTED
+    assert "1 of 2 points are done and kept" in err
+    assert run_points(root) == {"together-ones": "done"}
 
 
 def test_ctrl_c_during_plot_exits_130_and_leaves_no_half_figure(ae: Ae, root: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Literal
 from ae.engines.base import Engine, Job, Outcome, Sink
 from ae.engines.secrets import Mask
 from ae.errors import EnvironmentFault, WorkloadError
+from ae.host import signals
 from ae.model import ALL_SKIPPED, Point, Status
 from ae.recipe.code import function_of, load_code
 from ae.records.files import read_point
@@ -76,14 +77,15 @@ def _execute_one(point: Point, work: Work) -> Outcome:
         outcome = replace(outcome, reason=f"the launcher could not go on: {why}")
         raise EnvironmentFault(
             f"{point.id} was stopped, because its folder cannot be written to: {why}",
-            fix=f"free disk space, then: ae run {point.recipe} --resume",
+            fix=f"free disk space, then: ae run {work.run.name} --resume",
         ) from error
     finally:
         # Whatever passes through, Ctrl-C too: the folder still says what happened.
-        if outcome.status is Status.INTERRUPTED:
-            outcome = replace(outcome, seconds=time.monotonic() - started)
-        work.run.finish(point, outcome)
-        work.display.end(point, outcome)
+        with signals.shielded():
+            if outcome.status is Status.INTERRUPTED:
+                outcome = replace(outcome, seconds=time.monotonic() - started)
+            work.run.finish(point, outcome)
+            work.display.end(point, outcome)
     work.engine.kept(job)
     return outcome
 
@@ -103,8 +105,7 @@ class LogFiles:
     def line(self, stream: Literal["stdout", "stderr"], text: str) -> None:
         text = self._mask.text(text)
         with self._lock:
-            self._files[stream].write(text + "\n")
-            self._files[stream].flush()
+            print(text, file=self._files[stream], flush=True)
         self._forward.line(stream, text)
 
     def close(self) -> None:
