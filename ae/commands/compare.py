@@ -13,7 +13,7 @@ from ae.commands.options import AsJson, option, print_data, recipe_names, screen
 from ae.commands.results import open_results
 from ae.compare import cells, text
 from ae.compare.decide import Word, decide, margins_of
-from ae.errors import ExitCode, UsageError
+from ae.errors import ExitCode, UsageError, WorkloadError
 from ae.recipe.load import find_root
 from ae.recipe.models import Recipe
 from ae.records.folder import RunStore, results_dir
@@ -81,12 +81,11 @@ def compared(
     found = decide(both, margins)
     if across:
         found = [replace(one, word=Word.NONE, needed=None) for one in found]
-    judged = () if across else [judge_results(root, recipe, one) for one in (a, b)]
     return text.Comparison(
         a=a,
         b=b,
         findings=sorted(found, key=lambda one: list(Word).index(one.word)),
-        flips=cells.flips(*judged) if judged else (),
+        flips=() if across else cells.flips(*(judge_results(root, recipe, r) for r in (a, b))),
         margins=margins,
         repeats=[one.name for one in repeats],
         alone={
@@ -101,8 +100,9 @@ def _repeats(root: Path, a: Results, b: Results) -> list[Results]:
     ours = {origin.run for one in (a, b) for origin in one.origins}
     found = []
     for run in RunStore(results_dir(root)).list(a.recipe):
-        if run.name not in ours and known & {point.key for point in run.record.plan.points}:
-            read = load_run(run.path)
-            if same := tuple(p for p in read.points if p.done and p.status.key in known):
-                found.append(replace(read, points=same))
+        with suppress(WorkloadError):  # what cannot be read repeats nothing
+            if run.name not in ours and known & {point.key for point in run.record.plan.points}:
+                read = load_run(run.path)
+                if same := tuple(p for p in read.points if p.done and p.status.key in known):
+                    found.append(replace(read, points=same))
     return found

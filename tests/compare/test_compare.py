@@ -313,6 +313,9 @@ def test_repeats_of_a_widen_what_is_the_same(ae: Ae, made: Make) -> None:
     shutil.rmtree(made("run-never") / "points")  # what gave nothing is no source
     made("run-failed", failed)
     assert ae("compare", "toy", "run-a", "run-b")[:2] == (code, out)
+    for file in ("points/*/records.jsonl", "run.json"):  # nor is what nobody can read
+        next(made(f"run-damaged-{len(file)}").glob(file)).write_text("{")
+    assert ae("compare", "toy", "run-a", "run-b")[:2] == (code, out)
 
     def key(file: str, one: dict[str, Any]) -> None:
         if file == "status.json":
