@@ -108,8 +108,8 @@ def refuse_elsewhere(endpoint: str) -> None:
     """Raise EnvironmentFault for a daemon that is not reached by a socket of this machine."""
     if not endpoint.startswith("unix://"):
         raise EnvironmentFault(
-            f"the daemon at {endpoint} is not on this machine, and `ae` runs where its engine is",
-            fix="run it there: ssh HOST ae run ..., with DOCKER_HOST unset; or --engine local here",
+            f"'{endpoint}' is no socket of this machine, and `ae` runs where its engine is",
+            fix="here: DOCKER_HOST=unix:///PATH, or --engine local; elsewhere: ssh HOST ae run ...",
         )
 
 

@@ -73,8 +73,11 @@ def test_the_engine_comes_before_the_plan(tmp_path: Path, monkeypatch: pytest.Mo
         select.choose("local", gpus=True)
 
 
-@pytest.mark.parametrize("endpoint", ["ssh://gpu", "tcp://10.0.0.1:2376", "tcp://localhost:2375"])
-def test_a_daemon_elsewhere_is_refused(
+@pytest.mark.parametrize(
+    "endpoint",
+    ["ssh://gpu", "tcp://10.0.0.1:2376", "tcp://localhost:2375", "/var/run/docker.sock"],
+)
+def test_a_daemon_without_a_socket_here_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, endpoint: str
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", endpoint)
@@ -85,7 +88,8 @@ def test_a_daemon_elsewhere_is_refused(
     ):
         with pytest.raises(EnvironmentFault) as caught:
             act()
-        assert endpoint in caught.value.message
+        assert f"'{endpoint}' is no socket of this machine" in caught.value.message
+        assert "here: DOCKER_HOST=unix:///PATH" in caught.value.fix
         assert "ssh HOST ae run" in caught.value.fix
     assert select.choose("local", gpus=False).name == "local"
 
