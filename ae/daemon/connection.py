@@ -107,10 +107,9 @@ def endpoint_of(environment: Mapping[str, str] = os.environ) -> str:
 def refuse_elsewhere(endpoint: str) -> None:
     """Raise EnvironmentFault for a daemon that is not reached by a socket of this machine."""
     if not endpoint.startswith("unix://"):
-        raise EnvironmentFault(
-            f"'{endpoint}' is no socket of this machine, and `ae` runs where its engine is",
-            fix="here: DOCKER_HOST=unix:///PATH, or --engine local; elsewhere: ssh HOST ae run ...",
-        )
+        said = f"'{endpoint}' is no socket of this machine, and `ae` runs where its engine is"
+        fix = "here: DOCKER_HOST=unix:///PATH, or --engine local; elsewhere: ssh HOST ae run ..."
+        raise EnvironmentFault(said, fix=fix)
 
 
 def probe(endpoint: str) -> socket.socket:

@@ -135,8 +135,9 @@ def to_argv(spec: ContainerSpec, head: Sequence[str]) -> tuple[str, ...]:
     asked += [(option, str(value)) for option, (_, value) in _settings(spec).items()]
     asked += [("--tmpfs", f"{path}:{how}") for path, how in WRITABLE.items()]
     for mount in spec.all_mounts():
+        q = '"' * ("," in str(mount.source))  # it is a line of CSV
         tail = ",readonly" if mount.read_only else ""
-        asked += [("--mount", f"type=bind,source={mount.source},target={mount.target}{tail}")]
+        asked += [("--mount", f"type=bind,{q}source={mount.source}{q},target={mount.target}{tail}")]
     asked += [("--cap-add", cap) for cap in spec.needs.cap_add]
     asked += [("--ulimit", f"{one.name}={one.soft}:{one.hard}") for one in spec.needs.ulimits]
     if spec.gpus is not None and spec.gpus.route == "cdi":
