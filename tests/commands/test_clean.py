@@ -42,7 +42,7 @@ def test_docker_that_could_not_be_asked(ae: Ae, monkeypatch: pytest.MonkeyPatch)
     code, out, err = ae("clean", "--dry-run")
     assert code == ExitCode.ENVIRONMENT
     assert "nothing is left behind" not in out
-    assert "note: docker was not asked: the daemon at tcp://127.0.0.1:1 is not on this" in err
+    assert "note: docker was not asked: 'tcp://127.0.0.1:1' is no socket of this machine" in err
 
 
 def test_a_daemon_that_has_died(ae: Ae, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

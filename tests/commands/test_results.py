@@ -140,7 +140,7 @@ def test_keep_then_judge_the_set_by_its_machine(made: Path, ae: Ae, tmp_path: Pa
     assert ae("report", "-o", str(tmp_path))[0] == 0
     page = (tmp_path / "report.html").read_text()
     assert page.count("<h2") == 2  # the latest run, and the set
-    assert "toy-gpu, measured on" in page
+    assert "<p>toy-gpu: " in page
     assert state(folder) == before
     assert "2 of them instead" in ae("keep", str(run), "--machine", "toy-gpu")[1]
     assert ae("keep", "nosuch")[0] == ExitCode.USAGE

@@ -110,7 +110,7 @@ def test_the_results_fill_their_disk(docker_host: str, root: Path, tmp_path: Pat
         code, said = launch.end()
         assert code == 3, said
         assert "No space left on device" in said
-        assert f"ae run {NAME} --resume" in said
+        assert f"ae run {launch.run_folder().name} --resume" in said
         assert launch.words() == {"first": "done", "middle": "interrupted"}
         assert "No space left" in launch.statuses()["middle"]["reason"]
         assert not list((launch.run_folder() / "points").glob(".*"))
