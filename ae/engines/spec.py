@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from io import StringIO
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
@@ -75,8 +77,7 @@ def spec_of(
         "AE_POINT": point.id,
         "HOME": HOME,
         # A user id without an entry in /etc/passwd: libraries that ask for the name find it here.
-        "USER": "ae",
-        "LOGNAME": "ae",
+        **dict.fromkeys(("USER", "LOGNAME"), "ae"),
     }
     if gpus is not None:
         env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # as the driver numbers them
@@ -135,9 +136,9 @@ def to_argv(spec: ContainerSpec, head: Sequence[str]) -> tuple[str, ...]:
     asked += [(option, str(value)) for option, (_, value) in _settings(spec).items()]
     asked += [("--tmpfs", f"{path}:{how}") for path, how in WRITABLE.items()]
     for mount in spec.all_mounts():
-        q = '"' * ("," in str(mount.source))  # it is a line of CSV
-        tail = ",readonly" if mount.read_only else ""
-        asked += [("--mount", f"type=bind,{q}source={mount.source}{q},target={mount.target}{tail}")]
+        fields = ["type=bind", f"source={mount.source}", f"target={mount.target}"]
+        csv.writer(line := StringIO()).writerow(fields + ["readonly"] * mount.read_only)
+        asked += [("--mount", line.getvalue().strip())]
     asked += [("--cap-add", cap) for cap in spec.needs.cap_add]
     asked += [("--ulimit", f"{one.name}={one.soft}:{one.hard}") for one in spec.needs.ulimits]
     if spec.gpus is not None and spec.gpus.route == "cdi":
@@ -163,15 +164,14 @@ def dropped(spec: ContainerSpec, inspected: Mapping[str, Any]) -> list[str]:
     missing += [f"no capability {cap}" for cap in sorted(granted - set(needs.cap_add))]
     limits = {u["Name"]: (u["Soft"], u["Hard"]) for u in host.get("Ulimits") or []}
     missing += [f"ulimit {u.name}" for u in needs.ulimits if limits.get(u.name) != (u.soft, u.hard)]
-    if not any(str(word).startswith(PRIVILEGES) for word in host.get("SecurityOpt") or []):
-        missing.append(PRIVILEGES)
+    missing += {PRIVILEGES} - {str(one)[: len(PRIVILEGES)] for one in host.get("SecurityOpt") or []}
     wanted: dict[str, object] = {"Init": True, "CapDrop": ["ALL"], "ReadonlyRootfs": True}
     wanted |= dict(_settings(spec).values())
     missing += [f"{key} {value}" for key, value in wanted.items() if host.get(key) != value]
     missing += ["no Privileged"] if host.get("Privileged") else []
     missing += [f"tmpfs {path}" for path in WRITABLE if path not in (host.get("Tmpfs") or {})]
-    if (inspected.get("Config") or {}).get("User") != spec.user:
-        missing.append(f"user {spec.user}")
+    user = (inspected.get("Config") or {}).get("User")
+    missing += [f"user {spec.user}"] * (user != spec.user)
     seen = {m["Destination"]: bool(m.get("RW")) for m in inspected.get("Mounts") or []}
     missing += [
         f"mount {mount.target}" + (" (read-only)" if mount.read_only else "")

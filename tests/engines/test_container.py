@@ -236,8 +236,8 @@ def test_the_line_has_everything(spec: Any) -> None:
     ]
     assert argv[-4:] == (spec.image, "python", "-m", "x")
     assert "type=bind,source=/usr,target=/usr,readonly" in argv
-    made = replace(spec, mounts=(Mount(source=Path("/a,b"), target="/c"),))
-    assert 'type=bind,"source=/a,b",target=/c,readonly' in line_of(made)
+    made = replace(spec, mounts=(Mount(source=Path('/a,b "1"'), target="/c"),))
+    assert 'type=bind,"source=/a,b ""1""",target=/c,readonly' in line_of(made)
 
 
 def test_the_nvidia_runtime_is_asked_for_the_chosen_ones(tmp_path: Path) -> None:
