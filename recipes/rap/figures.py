@@ -219,7 +219,8 @@ def ratio(frame: pd.DataFrame) -> Plot:
         _draw.plain_log(axis, only="x")
     axes[0].set_ylabel("Throughput over ideal")
     _legend(figure, axes[0].get_legend_handles_labels()[0])
-    return Plot(figure=figure, table=table.reset_index(drop=True), spread=POINTS)
+    table = table.reset_index(drop=True)
+    return Plot(figure=figure, table=table, spread=POINTS, over="measured_ratio")
 
 
 def _speedups(

@@ -372,6 +372,7 @@ def test_ratio_is_drawn_over_what_was_measured(frame: pd.DataFrame) -> None:
     assert "ideal" not in set(table["variant"])
     row = table[(table["variant"] == "sequential") & (table["ratio"] == "1.00")].iloc[0]
     assert row["measured_ratio"] == pytest.approx(1.03, rel=0.01)
+    assert plot.over == "measured_ratio", "so is the interactive view"
     assert row["over_ideal"] == pytest.approx(0.5, rel=0.02)
     assert len(table) == len(RATIOS) * 5
     drawn, names = plot.figure.axes[0].get_legend_handles_labels()
