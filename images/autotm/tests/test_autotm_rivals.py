@@ -519,6 +519,7 @@ def test_a_cell_holds_a_rival_and_ours_at_its_best_peak() -> None:
     small, large = found.cells([1, need], "plain")
     assert small.note.startswith("a budget of 0 B cannot be met")
     assert (small.ours, large.note) == (None, "")
+    assert (small.empty, large.empty) == (True, False)
 
 
 def test_beside_the_plain_step_ours_has_the_cap_itself() -> None:
@@ -574,9 +575,27 @@ def test_what_ours_has_no_plan_for_and_a_rival_trains_in_dominates_it() -> None:
     near, far = found.cells([need, 1], "checkpoint")
     assert (near.note, near.ours) == ("there is no plan", None)
     assert near.dominated
-    assert far.note.startswith("a budget of 0 B cannot be met")
+    assert far.note == "checkpoint does not reach this cap"
     assert not far.dominated  # nor does the rival train there
-    assert (near.impossible, far.impossible) == (False, True)
+    assert (near.empty, far.empty) == (False, True)
+
+
+def test_where_a_rival_does_not_reach_a_cap_ours_runs_beside_the_plain_step_alone() -> None:
+    module, sample = autotm_networks.network("residual")
+    budgets: list[int] = []
+
+    def planner(graph: Graph, machine: Machine) -> Plan:
+        budgets.append(machine.capacity)
+        return autotm_plans.mixed(graph)
+
+    found = Comparison(module, sample, LOSS, only=["plain", "checkpoint"], planner=planner, most=2)
+    need = found.plain().peak
+    least = min(point.peak for point in found.searched(found.rivals["checkpoint", ""], need))
+    cells = list(found.cells([need, least - 1], "plain", "checkpoint"))
+    print([(each.rival, each.cap, each.note, each.empty) for each in cells])
+    assert [each.empty for each in cells] == [False, False, False, True]
+    assert [each.ours is not None for each in cells] == [True, True, True, False]
+    assert len(budgets) == 3
 
 
 def test_where_a_rival_stays_far_below_a_cap_limits_suit_what_ours_has(
@@ -629,7 +648,7 @@ def test_a_rival_that_fails_keeps_its_points_and_is_not_taken_for_one_that_needs
     assert small.note == (
         "whether checkpoint reaches this cap is not known: ValueError: no such block"
     )
-    assert small.ours is None
+    assert (small.ours, small.empty) == (None, False)
     assert large.note == ""
     assert large.best is not None
     assert len(large.turns) == 2

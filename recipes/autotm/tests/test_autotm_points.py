@@ -171,4 +171,9 @@ def test_the_rival_that_ours_gains_least_on_counts(least: float, verdict: str) -
 
 @pytest.mark.parametrize(("ours", "rival"), [(1.0, 0.5), (2.0, 2.1)])
 def test_a_batch_that_is_no_larger_is_told(ours: float, rival: float) -> None:
-    assert verdicts(batches(ours, rival))["R-batch"] == "not reproduced"
+    rows = [one for one in batches() if one.labels["real_net"] != NETS[0]]
+    assert verdicts(rows)[f"R-batch.{NETS[0]}"] == "not run"
+    rows += [one for one in batches(ours, rival) if one.labels["real_net"] == NETS[0]]
+    found = verdicts(rows)
+    batch = {net: found[f"R-batch.{net}"] for net in NETS}
+    assert batch == dict.fromkeys(NETS, "reproduced") | {NETS[0]: "not reproduced"}

@@ -3,7 +3,7 @@
 A cap is a share of what the plain step needs. The rival's knob is searched until its measured peak
 is within 1 % below the cap; ours gets that peak as its budget; both then run in turns, and so do
 ours and the rival's fastest smaller point (`smaller_time`). Beside `plain`, the step without a cap,
-ours gets the cap itself. At a cap all have the same workspace; `uncapped_time` is that of the plain
+ours gets the cap itself; where another rival does not reach a cap, there is nothing to compare. At a cap all have the same workspace; `uncapped_time` is that of the plain
 step with it (`same`, in turns), with what is fastest, and with what PyTorch takes `first`. What was
 measured of a rival at a cap serves at the next with the same workspace, the operators are timed
 once, and the plans for all such caps are made at the same time. A CPU runs a small network for a
@@ -105,9 +105,9 @@ def _write(out: RecordWriter, cell: Cell, which: dict[str, str]) -> None:
                       note=f"{best.rival} {best.form}".strip())  # fmt: skip
     note = cell.note or None
     ran = cell.ours is not None
-    if ran or cell.impossible:
+    if ran or cell.empty:
         out.write("comparable", "1", [ran], which, "measured", note=note)
-    if ran or cell.impossible or (cell.unplanned and cell.best is not None):
+    if ran or cell.empty or (cell.unplanned and cell.best is not None):
         out.write("dominated", "1", [cell.dominated], which, "measured", note=note)
     if cell.note:
         out.skip(ours, cell.note)

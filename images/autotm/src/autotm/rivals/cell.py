@@ -19,9 +19,10 @@ class Cell:
     iteration takes, its bound, and what it took to solve and to fit (capture, times of the
     operators and plan), in s. unsteady: gradients that the plain run does not repeat, and ours are
     but close to. workspace: bytes of the operator that has the most. note: why ours is not there.
-    unplanned: there is no plan for its budget. least: bytes that its largest operator needs, where
-    the budget is below. lost: by what an iteration of ours takes longer than its plan says.
-    alone: the rival ran with other limits on workspace, which suit the cap.
+    unplanned: there is no plan for its budget. empty: there is nothing to compare, as the rival
+    does not reach the cap; beside the plain step, as an operator by itself is over it. lost: by
+    what an iteration of ours takes longer than its plan says. alone: the rival ran with other
+    limits on workspace, which suit the cap.
     """
 
     cap: int
@@ -34,13 +35,13 @@ class Cell:
     workspace: int = 0
     note: str = ""
     unplanned: bool = False
-    least: int = 0
+    empty: bool = False
     lost: Lost | None = None
     alone: bool = False
 
     @property
     def budget(self) -> int:
-        """What ours has: the peak of the rival's fastest point, or the cap where there is none."""
+        """What ours has: the peak of the rival's fastest point, or the cap beside the plain step."""
         return self.best.peak if self.best is not None else self.cap
 
     @property
@@ -56,11 +57,6 @@ class Cell:
     @property
     def ours(self) -> Point | None:
         return next((each for each in self.points if each.rival == OURS), None)
-
-    @property
-    def impossible(self) -> bool:
-        """Neither trains here, as an operator of ours by itself is over the cap."""
-        return self.best is None and self.least > 0
 
     @property
     def closest(self) -> list[Point]:

@@ -131,10 +131,9 @@ class Comparison:
     def _cells(self, cells: Sequence[Cell]) -> Iterator[Cell]:
         """Ours at the best peak of each cell's rival, then both in turns.
 
-        Where that does not reach the cap, ours has the cap itself and runs alone; beside the plain
-        step, which has no knob, it has the cap as well, and both run in turns. All plans are made
-        at once, after the searches and before any turn, so that nothing is timed meanwhile. What
-        goes wrong at a cap is its cell's note.
+        Beside the plain step, which has no knob, ours has the cap itself. All plans are made at
+        once, after the searches and before any turn, so that nothing is timed meanwhile. What goes
+        wrong at a cap is its cell's note.
         """
         for cell, plan in zip(cells, self._plans(cells), strict=True):
             if plan is not None:
@@ -144,7 +143,8 @@ class Comparison:
                 except Exception as error:  # noqa: BLE001 - other caps, and what is known, count
                     cell.note = why(error)
                     if isinstance(error, BudgetError):
-                        cell.unplanned, cell.least = True, error.least
+                        cell.unplanned = True
+                        cell.empty = cell.best is None and error.least > 0
             yield cell
 
     def points(self) -> list[Point]:
@@ -190,11 +190,14 @@ class Comparison:
             self._timed = self._timed.narrowed(width)
 
     def _tune(self, cell: Cell) -> None:
-        """Search the rival; a note where it misses the cap because it failed."""
+        """Search the rival; a note where it misses the cap, or failed."""
         for form in self.forms(cell.rival):
             cell.points += self.searched(form, cell.cap)
+        if cell.rival == "plain" or cell.best is not None:
+            return
         failed = [text for key, text in self.failed.items() if key[0] == cell.rival]
-        if cell.best is None and failed:
+        cell.empty, cell.note = not failed, f"{cell.rival} does not reach this cap"
+        if failed:
             cell.note = f"whether {cell.rival} reaches this cap is not known: {failed[0]}"
 
     def _plans(self, cells: Sequence[Cell]) -> list[Future[Plan] | None]:
