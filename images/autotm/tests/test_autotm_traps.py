@@ -185,13 +185,21 @@ def test_what_forward_leaves_in_the_module() -> None:
     assert module(torch.randn(6, 8)).isfinite()
 
 
+def onednn(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """An LSTM, as PyTorch has it on a CPU, by the operator itself."""
+    matrix, bias, state = torch.ones(32, 8), module.weight.mean().expand(32), x.new_zeros(1, 6, 8)
+    how = False, [], 2, 8, 1, True, False, False, True
+    operands = x, matrix, matrix, bias, bias, state, state
+    return torch.ops.aten.mkldnn_rnn_layer(*operands, *how)[0].mean()
+
+
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "dropout between layers": (
         lambda: capture(Sequence(nn.GRU(8, 8, 2, dropout=0.5)), (torch.randn(3, 6, 8),)),
         "loses the dropout between the layers of GRU",
     ),
     "a result that is none": (
-        lambda: fitted(Sequence(nn.LSTM(8, 8)), torch.randn(3, 6, 8)), "LSTM on a CPU",
+        lambda: fitted(Made(onednn), torch.randn(3, 6, 8)), "mkldnn_rnn_layer.*no tensor",
     ),
     "weights of a loss": (
         lambda: capture(
@@ -267,6 +275,21 @@ class Sequence(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.layers(x)[0].mean()
+
+
+@pytest.mark.parametrize("options", [{}, {"bidirectional": True, "num_layers": 2}])
+def test_an_lstm_is_eager_pytorchs_but_for_the_last_bits(options: dict[str, Any]) -> None:
+    """Also where oneDNN has an operator for it, which is as before after a fit."""
+    torch.manual_seed(0)
+    module, x = Sequence(nn.LSTM(8, 8, **options)), torch.randn(3, 6, 8)
+    step = fitted(module, x, plan="both")
+    assert torch.backends.mkldnn.enabled
+    want = [each.detach() for each in torch.autograd.grad(module(x), list(module.parameters()))]
+    step(x).backward()
+    got = [each.grad for each in module.parameters()]
+    torch.testing.assert_close(got, want)
+    assert step.measure(1).differ == ()
+    step.close()
 
 
 class Bag(nn.Module):

@@ -7,7 +7,7 @@ at the same storage (`View`), so that every operand of every call is a view of a
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 
@@ -50,7 +50,7 @@ def capture(
     held: list[Any] = [vars(each) for each in module.modules()]
     held += [part for each in held for part in each.values() if isinstance(part, (dict, list, set))]
     before = [(each, each.copy()) for each in held]
-    with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack, _without_onednn():
         try:
             exported = aot_export_joint_with_descriptors(stack, lossy, tuple(sample))
         except CaptureError:
@@ -74,6 +74,17 @@ def capture(
         raise
     except Exception as error:  # PyTorch cannot run its own graph
         raise CaptureError(why(error)) from error
+
+
+@contextlib.contextmanager
+def _without_onednn() -> Iterator[None]:
+    """An LSTM on a CPU is taken apart: oneDNN's own keeps what no tensor is."""
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
 
 
 class _Storages(fx.Interpreter):

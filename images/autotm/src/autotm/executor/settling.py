@@ -73,8 +73,8 @@ def _given(call: Call, device: torch.device, hosted: Set[int]) -> list[Any]:
     for view, result in zip(call.outputs, many, strict=True):
         if view is not None and not isinstance(result, torch.Tensor):
             raise CaptureError(
-                f"{call.target} gives back no tensor where PyTorch foretells one (as an nn.LSTM on "
-                "a CPU): it has no place in a plan"
+                f"{call.target} gives back no tensor where PyTorch foretells one, so it has no "
+                "place in a plan; write it with other operators"
             )
         if view is not None and tuple(result.shape) != view.size:
             raise CaptureError(
