@@ -162,6 +162,12 @@ def test_other_shapes_and_a_changed_module_are_refused() -> None:
     step, module, sample = fitted("mlp")
     with pytest.raises(ValueError, match=r"\(6, 12\), \(6,\), and got \(3, 12\), \(3,\)"):
         step(sample[0][:3], sample[1][:3])
+    with pytest.raises(ValueError, match=r"\(6, 12\) float32.*got \(6, 12\) float64, \(6,\) int64"):
+        step(sample[0].double(), sample[1])
+    with pytest.raises(ValueError, match=r"\(6,\) on cpu, and got .*\(6,\) on meta; fit again"):
+        step(sample[0], sample[1].to("meta"))
+    with pytest.raises(ValueError, match=r"strides \(12, 1\).*got \(6, 12\) of strides \(1, 6\)"):
+        step(sample[0].t().contiguous().t(), sample[1])
     weight = module.get_parameter("0.weight")
     weight.requires_grad_(False)
     for _ in range(2):

@@ -27,7 +27,7 @@ from autotm.executor.arena import arena_graph
 from autotm.executor.calls import BLOCK, Capture
 from autotm.executor.capture import capture
 from autotm.executor.errors import BudgetError
-from autotm.executor.guard import Guard, casting, likeness
+from autotm.executor.guard import Guard, casting, likeness, unlike
 from autotm.executor.handing import handing, room
 from autotm.executor.iteration import Iteration, measure
 from autotm.executor.lanes import lanes_on
@@ -272,13 +272,8 @@ class Fitted(nn.Module):
                 "this step was fitted in another thread, and in this one cuDNN may take more "
                 "memory than its budget; fit it here"
             )
-        if [likeness(each) for each in inputs] != self._like:
-            got = ", ".join(str(tuple(getattr(each, "shape", (type(each),)))) for each in inputs)
-            want = ", ".join(str(tuple(each[0])) for each in self._like)
-            raise ValueError(
-                f"this step was fitted for inputs {want}, and got {got} (or another type, layout "
-                "or device); fit again for other inputs"
-            )
+        if other := unlike(self._like, [likeness(each) for each in inputs]):
+            raise ValueError(other)
         held = self._guard.held(self.module)
         if held is None:
             raise ValueError(

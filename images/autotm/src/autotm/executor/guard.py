@@ -5,7 +5,7 @@ It is looked at before each iteration, while the GPU waits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from operator import is_
 from typing import Any
 
@@ -85,3 +85,23 @@ def likeness(value: Any) -> tuple[Any, ...]:
     if not isinstance(value, torch.Tensor):
         return (type(value),)
     return value.shape, value.stride(), value.dtype, value.device, value.is_inference()
+
+
+def unlike(fitted: Sequence[tuple[Any, ...]], given: Sequence[tuple[Any, ...]]) -> str:
+    """Two lists of `likeness` in a sentence: shapes, and what else differs; empty where nothing."""
+    if fitted == given:
+        return ""
+    pairs = [(a, b) for a, b in zip(fitted, given, strict=False) if len(a) == len(b) > 1]
+    shown = {part for a, b in pairs for part in range(1, len(a)) if a[part] != b[part]}
+    want, got = (", ".join(_words(each, shown) for each in many) for many in (fitted, given))
+    return f"this step was fitted for inputs {want}, and got {got}; fit again for other inputs"
+
+
+def _words(like: tuple[Any, ...], shown: Set[int]) -> str:
+    if len(like) == 1:
+        return str(like[0].__name__)
+    shape, stride, dtype, device, inference = like
+    rest = (f"of strides {stride}", str(dtype).removeprefix("torch."), f"on {device}",
+            "of inference_mode()" if inference else "")  # fmt: skip
+    words = [str(tuple(shape)), *(rest[part - 1] for part in (2, 3, 1, 4) if part in shown)]
+    return " ".join(filter(None, words))
