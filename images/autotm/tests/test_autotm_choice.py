@@ -6,6 +6,7 @@ import math
 
 from autotm.graph import Graph, Machine, Op, Plan, Tensor
 from autotm.planner import choice
+from autotm.planner.apart import apart
 from autotm.planner.choice import planned_seconds
 from autotm.planner.ours import bound
 
@@ -35,3 +36,5 @@ def test_where_tensors_are_large_the_choice_is_by_plans() -> None:
     found = planned_seconds([(small, machine), None, (large, machine)], planner)
     assert found == [15.0, math.inf, 22.0]
     assert asked == [large, small]
+    problems = [(small, machine), None, (large, machine)]
+    assert apart(60.0, planned_seconds, problems) == found

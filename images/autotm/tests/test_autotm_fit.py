@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import autotm
@@ -385,6 +386,79 @@ def test_a_convolution_that_is_done_in_another_way_has_a_time_of_its_own(
     assert parts
     other = {name: came_out ^ (name in parts) for name, came_out in outcome.items()}
     assert kept(other) == first + len(parts)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # PyTorch's, which it hides
+@pytest.mark.parametrize("whole", [True, False])
+def test_within_a_compiled_function_a_step_is_as_it_is(whole: bool) -> None:
+    step, module, sample = fitted("conv")
+    step(*sample).backward()
+    want = [each.grad.clone() for each in module.parameters()]
+
+    def trained(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        module.zero_grad()
+        loss = step(x * 1, y) * 2
+        loss.backward()
+        return loss
+
+    if whole:
+        torch.compile(trained, backend="aot_eager")(*sample)
+    else:
+        module.zero_grad()
+        (torch.compile(step, backend="aot_eager")(*sample) * 2).backward()
+    got = [each.grad for each in module.parameters()]
+    assert all(torch.equal(mine, 2 * plain) for mine, plain in zip(got, want, strict=True))
+    step.close()
+
+
+def children(process: int) -> list[int]:
+    """Those that plan. One that has ended has no command line."""
+    words = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    return [int(each) for each in words if planning(int(each))]
+
+
+def planning(process: int) -> bool:
+    with contextlib.suppress(OSError):
+        return b"autotm.planner" in Path(f"/proc/{process}/cmdline").read_bytes()
+    return False
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_what_ends_a_fit_ends_its_planner(how: signal.Signals) -> None:
+    """With times by which a plan takes half a minute: copies take as long as operators."""
+    code = (
+        "import random, signal, torch, autotm\n"
+        "from dataclasses import replace\n"
+        "from autotm import fitting\n"
+        "from autotm.executor import profiling\n"
+        "from autotm.networks.modules import module\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "real, draw = profiling._measure, random.Random(0)\n"
+        "def slow(*args): return replace(real(*args), seconds=1e-3 * draw.random())\n"
+        "profiling._measure = slow\n"
+        "fitting.link = lambda device: profiling.Link(1e7, 1e7, False)\n"
+        "autotm.fit(*module('small-unet_8', 'cpu'), torch.nn.functional.cross_entropy,\n"
+        "           budget=715_000)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    ) as run:  # fmt: skip
+        while not (planners := children(run.pid)):
+            assert run.poll() is None
+            time.sleep(0.01)
+        time.sleep(2.0)  # it is imported by then, and solves
+        began = time.perf_counter()
+        run.send_signal(how)
+        said = run.communicate()[1]
+        assert time.perf_counter() - began < 2.0
+    assert run.returncode == -how
+    assert (b"KeyboardInterrupt" in said) == (how == signal.SIGINT)
+    for _ in range(100):
+        if not any(map(planning, planners)):
+            break
+        time.sleep(0.01)
+    assert not any(map(planning, planners))
 
 
 def ownerless(shared: set[Path]) -> list[Path]:

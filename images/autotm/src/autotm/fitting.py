@@ -42,13 +42,14 @@ from autotm.executor.timeline import Lost, Span, chrome, lost, predicted
 from autotm.executor.trying import unchanged_random
 from autotm.executor.workspace import Width, placed, widths
 from autotm.graph import Graph, Machine, Plan, aligned
+from autotm.planner.apart import apart, plan_apart
 from autotm.planner.choice import planned_seconds
 from autotm.planner.model import NoPlan
-from autotm.planner.ours import plan as ours
 from autotm.report import Measurement, enough, page, size
 
 HALVINGS = 6
 ALIKE = 1.005  # times the least seconds are as good, and less workspace is better
+CHOOSING = 600.0  # s, at most
 Planner = Callable[[Graph, Machine], Plan]
 
 
@@ -73,7 +74,7 @@ def fit(
     found = timed(module, sample, loss, cache)
     found = found.narrowed(found.best_width(cap))
     machine = found.machine(cap)
-    return found.fitted(_planned(found.graph, machine, planner or ours, cap), cap)
+    return found.fitted(_planned(found.graph, machine, planner or plan_apart, cap), cap)
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,8 @@ class Timed:
             return 0
         times = [one.graph.seconds for one in each]
         if budget < math.inf:
-            times = planned_seconds([one._problem(int(budget)) for one in each])
+            problems = [one._problem(int(budget)) for one in each]
+            times = apart(CHOOSING, planned_seconds, problems)
         if min(times) == math.inf:
             return min(each, key=lambda one: least(one.capture, one.graph, one.outside)).width
         close = [one for one, time in zip(each, times, strict=True) if time <= ALIKE * min(times)]
@@ -224,6 +226,7 @@ class _Step(torch.autograd.Function):
         return loss
 
     @staticmethod
+    @torch.compiler.disable
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *tangents: torch.Tensor) -> tuple[Any, ...]:
         if any(each._version != version for each, version in ctx.read):
@@ -259,6 +262,7 @@ class Fitted(nn.Module):
         self._cast = casting(iteration.capture.device)
         self._guard = Guard(module, loss)
 
+    @torch.compiler.disable(reason="a step runs as it is; leave out fullgraph=True")
     def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
         """The loss. Raises ValueError where shapes, types or the module are not the sample's."""
         if not (self.training and torch.is_grad_enabled()):

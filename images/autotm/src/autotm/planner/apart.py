@@ -1,16 +1,21 @@
 """Our planner in a process of its own: several plan at once, and what ends one ends nothing else.
 
 found = plan_apart(graph, machine, seconds=60.0, gap=0.01)
+
+It ends with its caller, at once: a solver that runs in the caller itself lets no Ctrl-C through.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pickle
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import Any, Protocol
 
 from autotm.executor.errors import AutotmError, BudgetError
 from autotm.graph import Graph, Machine, Plan
@@ -19,27 +24,38 @@ from autotm.planner.ours import BEST, plan
 
 THREADS = 2  # that a solve has
 LATE = 60.0  # s beyond twice its own limit, after which a process is ended
+_ENDS_WITH = 1  # PR_SET_PDEATHSIG
 
 
 def plan_apart(
-    graph: Graph, machine: Machine, *, seconds: float, gap: float, aim: Aim = BEST
+    graph: Graph, machine: Machine, *, seconds: float = 60.0, gap: float = 0.01, aim: Aim = BEST
 ) -> Plan:
     """What `planner.ours.plan` gives. Raises NoPlan, also where it takes too long; AutotmError
     where its process fails, which says nothing about plans."""
+    asked = {"seconds": seconds, "gap": gap, "aim": aim}
+    found: Plan = apart(2 * seconds + LATE, plan, graph, machine, **asked)
+    return found
+
+
+def apart(limit: float, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """What a function of a module gives, called in a process of its own that has `limit` s.
+
+    Raises its NoPlan, and as `plan_apart`.
+    """
     words = [sys.executable, "-m", "autotm.planner.apart"]
-    request = pickle.dumps((graph, machine, seconds, gap, aim))
     try:
         ran = subprocess.run(
-            words, input=request, capture_output=True, timeout=2 * seconds + LATE, check=False,
+            words, input=pickle.dumps((function, args, kwargs)), capture_output=True,
+            timeout=limit, check=False,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
-        raise NoPlan(f"the planner did not end within {error.timeout:.0f} s") from error
+        raise NoPlan(f"the planner did not end within {limit:.0f} s") from error
     if ran.returncode != 0:
         said = ran.stderr.decode(errors="replace").strip().splitlines()
         last = said[-1] if said else f"exit code {ran.returncode}"
         raise AutotmError(f"the planner's process failed: {last}")
-    found: Plan | NoPlan = pickle.loads(ran.stdout)
+    found = pickle.loads(ran.stdout)
     if isinstance(found, NoPlan):
         raise found
     return found
@@ -72,12 +88,12 @@ def solvers() -> ThreadPoolExecutor:
 
 
 def _serve() -> None:
+    ctypes.CDLL(None).prctl(_ENDS_WITH, signal.SIGKILL)
     with os.fdopen(os.dup(1), "wb") as out:
         os.dup2(2, 1)  # what a solver prints is no part of the answer
-        graph, machine, seconds, gap, aim = pickle.load(sys.stdin.buffer)
-        found: Plan | NoPlan
+        function, args, kwargs = pickle.load(sys.stdin.buffer)
         try:
-            found = plan(graph, machine, seconds=seconds, gap=gap, aim=aim)
+            found = function(*args, **kwargs)
         except NoPlan as error:
             found = error
         out.write(pickle.dumps(found))
