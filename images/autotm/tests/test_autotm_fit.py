@@ -150,6 +150,18 @@ def test_a_backward_out_of_turn_is_refused() -> None:
         second.backward()
 
 
+def test_a_gradient_of_a_gradient_is_refused() -> None:
+    step, module, sample = fitted("mlp")
+    with pytest.raises(RuntimeError, match=r"leave create_graph=True to the plain module"):
+        torch.autograd.grad(step(*sample), list(module.parameters()), create_graph=True)
+
+
+def test_a_step_cannot_be_fitted() -> None:
+    step, _, sample = fitted("mlp")
+    with pytest.raises(CaptureError, match=r"fit the module in it \(step.module\)"):
+        autotm.fit(step, sample, budget="1GB")
+
+
 def test_a_parameter_changed_before_backward_is_refused() -> None:
     step, module, sample = fitted("mlp")
     loss = step(*sample)
@@ -165,6 +177,12 @@ def test_other_shapes_and_a_changed_module_are_refused() -> None:
         step(sample[0][:3], sample[1][:3])
     with pytest.raises(ValueError, match=r"\(6, 12\) float32.*got \(6, 12\) float64, \(6,\) int64"):
         step(sample[0].double(), sample[1])
+    with pytest.raises(ValueError, match="and got none; fit again"):
+        step()
+    module[0].eval()
+    with pytest.raises(ValueError, match=r"has changed .*its training mode"):
+        step(*sample)
+    module[0].train()
     with pytest.raises(ValueError, match=r"\(6,\) on cpu, and got .*\(6,\) on meta; fit again"):
         step(sample[0], sample[1].to("meta"))
     with pytest.raises(ValueError, match=r"strides \(12, 1\).*got \(6, 12\) of strides \(1, 6\)"):
@@ -214,6 +232,16 @@ def test_what_has_no_static_graph_is_one_sentence(how: str, says: str) -> None:
     with pytest.raises(CaptureError, match=says) as error:
         autotm.fit(Branches(how), torch.randn(3, 4), budget="1GiB", planner=both)
     assert "\n" not in str(error.value)
+    assert ("in forward, test_autotm_fit.py:" in str(error.value)) == (how in ("item", "shape"))
+
+
+def test_an_encoder_that_compares_its_mask_is_told_by_the_line() -> None:
+    """It can be fitted where one says whether the mask is causal."""
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    module = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+    mask = nn.Transformer.generate_square_subsequent_mask(4)
+    with pytest.raises(CaptureError, match=r"in _detect_is_causal_mask, transformer.py:\d"):
+        autotm.fit(module, (torch.randn(2, 4, 8), mask, torch.ones(())), LOSS, budget="1GB")
 
 
 def test_samples_that_cannot_be() -> None:
@@ -451,7 +479,7 @@ def test_what_ends_a_fit_ends_its_planner(how: signal.Signals) -> None:
         began = time.perf_counter()
         run.send_signal(how)
         said = run.communicate()[1]
-        assert time.perf_counter() - began < 2.0
+        assert time.perf_counter() - began < 5.0
     assert run.returncode == -how
     assert (b"KeyboardInterrupt" in said) == (how == signal.SIGINT)
     for _ in range(100):

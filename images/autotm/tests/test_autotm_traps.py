@@ -223,6 +223,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         ),
         "does more than to give a result",
     ),
+    "two types": (
+        lambda: fitted(Made(lambda m, x: (x @ m.weight.t()).mean()), torch.ones(6, 8).double()),
+        "same dtype.*: mend their types",
+    ),
     "a sparse gradient": (
         lambda: capture(Bag(), (torch.zeros(4, dtype=torch.long),)), "sparse tensor",
     ),

@@ -1,16 +1,21 @@
-"""A budget: its bytes, the least that can be met, and what it leaves to the arena."""
+"""A budget: its bytes, the least that can be met, what it leaves to the arena; its plan."""
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
+from dataclasses import replace
 
 from autotm.executor.calls import BLOCK, Capture
 from autotm.executor.errors import BudgetError
 from autotm.executor.profiling import Link
-from autotm.graph import Graph, Machine, aligned
+from autotm.graph import Graph, Machine, Plan, aligned
+from autotm.planner.model import NoPlan
 from autotm.report import enough, size
 
+HALVINGS = 6
+Planner = Callable[[Graph, Machine], Plan]
 _UNITS = {
     "": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,
     "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40,
@@ -53,3 +58,23 @@ def remaining(found: Capture, graph: Graph, cap: int, outside: int, rates: Link)
     meets(found, graph, cap, outside)
     capacity = (cap - found.resident_bytes - outside) // BLOCK * BLOCK
     return Machine(capacity, rates.to_host, rates.from_host, rates.duplex, align=BLOCK)
+
+
+def planned(graph: Graph, machine: Machine, planner: Planner, cap: int) -> Plan:
+    """The plan; or a BudgetError with the least arena, halved down to, that has one."""
+    try:
+        return planner(graph, machine)
+    except NoPlan as error:
+        low, high = machine.capacity, aligned(2 * graph.peak_bytes, BLOCK)
+        for _ in range(HALVINGS):
+            middle = (low + high) // 2 // BLOCK * BLOCK
+            try:
+                high = planner(graph, replace(machine, capacity=middle)).peak_bytes
+            except NoPlan:
+                low = middle
+        lowest = cap - machine.capacity + high
+        raise BudgetError(
+            f"a budget of {size(cap)} cannot be met: the least for which a plan was found is "
+            f"{enough(lowest)}; raise it or take a smaller batch",
+            lowest,
+        ) from error

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,12 +21,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from autotm.budget import bytes_of, least, meets, remaining
+from autotm.budget import Planner, bytes_of, least, meets, planned, remaining
 from autotm.check import check
 from autotm.executor.arena import arena_graph
 from autotm.executor.calls import BLOCK, Capture
 from autotm.executor.capture import capture
-from autotm.executor.errors import BudgetError
+from autotm.executor.errors import BudgetError, CaptureError
 from autotm.executor.guard import Guard, casting, likeness, unlike
 from autotm.executor.handing import handing, room
 from autotm.executor.iteration import Iteration, measure
@@ -41,16 +41,13 @@ from autotm.executor.settling import settled
 from autotm.executor.timeline import Lost, Span, chrome, lost, predicted
 from autotm.executor.trying import unchanged_random
 from autotm.executor.workspace import Width, placed, widths
-from autotm.graph import Graph, Machine, Plan, aligned
+from autotm.graph import Graph, Machine, Plan
 from autotm.planner.apart import apart, plan_apart
 from autotm.planner.choice import planned_seconds
-from autotm.planner.model import NoPlan
-from autotm.report import Measurement, enough, page, size
+from autotm.report import Measurement, page
 
-HALVINGS = 6
 ALIKE = 1.005  # times the least seconds are as good, and less workspace is better
 CHOOSING = 600.0  # s, at most
-Planner = Callable[[Graph, Machine], Plan]
 
 
 def fit(
@@ -58,7 +55,7 @@ def fit(
     sample: torch.Tensor | Sequence[torch.Tensor],
     loss: Loss | None = None,
     *,
-    budget: str | int,
+    budget: str | float,
     cache: str | Path | None = None,
     planner: Planner | None = None,
 ) -> Fitted:
@@ -67,14 +64,15 @@ def fit(
     The step computes `loss(module(*sample[:-1]), sample[-1])`, or `module(*sample)` where no loss
     is given; its shapes are the sample's. The budget pays for parameters, buffers, inputs,
     gradients, activations and the operators' workspace; not for the optimizer's state and the
-    driver's own memory. cache: a file of operators' times, made if it is not there. planner: in
-    place of autotm's. Raises CaptureError, BudgetError, PinnedError, ValueError.
+    driver's own memory. budget: "12GiB", "10.2GB" or a number of bytes. cache: a file of operators'
+    times, made if it is not there. planner: in place of autotm's. Raises CaptureError, BudgetError,
+    PinnedError, ValueError.
     """
     cap = bytes_of(budget)
     found = timed(module, sample, loss, cache)
     found = found.narrowed(found.best_width(cap))
     machine = found.machine(cap)
-    return found.fitted(_planned(found.graph, machine, planner or plan_apart, cap), cap)
+    return found.fitted(planned(found.graph, machine, planner or plan_apart, cap), cap)
 
 
 @dataclass(frozen=True)
@@ -159,6 +157,8 @@ def timed(
     budget: bytes; nothing is timed where they cannot be met, whatever the workspace takes. Raises
     BudgetError there.
     """
+    if isinstance(module, Fitted):
+        raise CaptureError("the module is a fitted step: fit the module in it (step.module)")
     inputs = (sample,) if isinstance(sample, torch.Tensor) else tuple(sample)
     found = capture(module, inputs, loss)
     forget_workspaces(found.device)
@@ -193,26 +193,6 @@ def _allocated(device: torch.device) -> int:
     return torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
 
 
-def _planned(graph: Graph, machine: Machine, planner: Planner, cap: int) -> Plan:
-    """The plan; or a BudgetError with the least arena, halved down to, that has one."""
-    try:
-        return planner(graph, machine)
-    except NoPlan as error:
-        low, high = machine.capacity, aligned(2 * graph.peak_bytes, BLOCK)
-        for _ in range(HALVINGS):
-            middle = (low + high) // 2 // BLOCK * BLOCK
-            try:
-                high = planner(graph, replace(machine, capacity=middle)).peak_bytes
-            except NoPlan:
-                low = middle
-        lowest = cap - machine.capacity + high
-        raise BudgetError(
-            f"a budget of {size(cap)} cannot be met: the least for which a plan was found is "
-            f"{enough(lowest)}; raise it or take a smaller batch",
-            lowest,
-        ) from error
-
-
 class _Step(torch.autograd.Function):
     """Both halves of a planned iteration, as autograd sees them."""
 
@@ -226,9 +206,13 @@ class _Step(torch.autograd.Function):
         return loss
 
     @staticmethod
-    @torch.compiler.disable
-    @torch.autograd.function.once_differentiable
+    @torch.compiler.disable  # on a CPU it would be compiled with what called for it
     def backward(ctx: Any, *tangents: torch.Tensor) -> tuple[Any, ...]:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "a fitted step has first gradients alone: for a gradient of these leave "
+                "create_graph=True to the plain module (step.module)"
+            )
         if any(each._version != version for each, version in ctx.read):
             raise RuntimeError(
                 "a parameter or an input was changed in place between forward and backward; step "
@@ -281,7 +265,8 @@ class Fitted(nn.Module):
         held = self._guard.held(self.module)
         if held is None:
             raise ValueError(
-                "the module has changed since it was fitted, or its loss; fit it again"
+                "the module has changed since it was fitted (its training mode, a shape, a type, "
+                "what is trained), or its loss; fit it again"
             )
         if casting(self.iteration.capture.device) != self._cast:
             raise ValueError("autocast is not what it was when the step was fitted; fit it again")

@@ -94,6 +94,7 @@ def unlike(fitted: Sequence[tuple[Any, ...]], given: Sequence[tuple[Any, ...]]) 
     pairs = [(a, b) for a, b in zip(fitted, given, strict=False) if len(a) == len(b) > 1]
     shown = {part for a, b in pairs for part in range(1, len(a)) if a[part] != b[part]}
     want, got = (", ".join(_words(each, shown) for each in many) for many in (fitted, given))
+    got = got or "none"
     return f"this step was fitted for inputs {want}, and got {got}; fit again for other inputs"
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -131,7 +133,8 @@ def why(error: Exception) -> str:
     if any(word in text for word in _DATA_DEPENDENT) or "guard on" in text:
         return (
             "the module's control flow or shapes depend on the values of tensors, so it has no "
-            f"static graph; take that part out of the module ({type(error).__name__})"
+            f"static graph; take that part out of the module ({type(error).__name__}"
+            f"{_where(error)})"
         )
     if "convert all tensors to faketensors" in text or "unexpected fake buffer" in text:
         return (
@@ -140,3 +143,15 @@ def why(error: Exception) -> str:
             "buffer of the module"
         )
     return f"the module could not be captured as one graph: {first} ({type(error).__name__})"
+
+
+def _where(error: Exception) -> str:
+    """The last line of a module's, or of what it calls, before PyTorch's own."""
+    frames = [
+        each
+        for each in traceback.extract_tb(error.__traceback__)
+        if "/torch/nn/" in each.filename
+        or not any(part in each.filename for part in ("/torch/", "/autotm/executor/"))
+    ]
+    last = frames[-1:]  # none where PyTorch fails in a backward
+    return "".join(f" in {each.name}, {Path(each.filename).name}:{each.lineno}" for each in last)

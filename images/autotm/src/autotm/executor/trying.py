@@ -32,8 +32,8 @@ def tried(
             if ones:
                 why = (str(error).strip().splitlines() or [type(error).__name__])[0]
                 raise CaptureError(
-                    f"{call.target} looks at the values of its operands, and could not be tried on "
-                    f"made-up ones ({why}); take it out of the module"
+                    f"{call.target} fails on made-up operands ({why}): mend their types, or, where "
+                    "it looks at their values, take it out of the module"
                 ) from error
     raise AssertionError
 
