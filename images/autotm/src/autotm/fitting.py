@@ -265,8 +265,8 @@ class Fitted(nn.Module):
         held = self._guard.held(self.module)
         if held is None:
             raise ValueError(
-                "the module has changed since it was fitted (its training mode, a shape, a type, "
-                "what is trained), or its loss; fit it again"
+                "the module has changed since it was fitted, or its loss (a training mode, a "
+                "shape, a type, what is trained); fit it again"
             )
         if casting(self.iteration.capture.device) != self._cast:
             raise ValueError("autocast is not what it was when the step was fitted; fit it again")
