@@ -341,8 +341,18 @@ def test_rivals_writes_every_point_of_each_rival_at_each_cap(
     absent = {
         tuple(each["labels"].get(name) for name in labels): each["reason"] for each in skipped
     }
+    compared = {
+        (each["labels"]["cap"], each["labels"]["rival"]): each["samples"]  # type: ignore[index]
+        for each in found
+        if each["metric"] == "comparable"
+    }
     for cell in product(("1", "0.8"), ("plain", "checkpoint"), (OURS,)):
-        assert cell in turns or "no plan" in absent[cell] or "cannot be met" in absent[cell]
+        if cell in turns:
+            assert compared[cell[:2]] == [1]
+        elif "does not reach this cap" in absent[cell]:
+            assert (cell[1], compared[cell[:2]]) == ("checkpoint", [0])
+        else:
+            assert "no plan" in absent[cell] or "cannot be met" in absent[cell]
     missing = "torchtune's OffloadActivations needs a GPU"
     assert torch.cuda.is_available() or any(missing in each for each in absent.values())
 

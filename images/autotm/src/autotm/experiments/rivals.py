@@ -3,11 +3,12 @@
 A cap is a share of what the plain step needs. The rival's knob is searched until its measured peak
 is within 1 % below the cap; ours gets that peak as its budget; both then run in turns, and so do
 ours and the rival's fastest smaller point (`smaller_time`). Beside `plain`, the step without a cap,
-ours gets the cap itself; where another rival does not reach a cap, there is nothing to compare. At a cap all have the same workspace; `uncapped_time` is that of the plain
-step with it (`same`, in turns), with what is fastest, and with what PyTorch takes `first`. What was
-measured of a rival at a cap serves at the next with the same workspace, the operators are timed
-once, and the plans for all such caps are made at the same time. A CPU runs a small network for a
-look: its peaks are what PyTorch's profiler saw.
+ours gets the cap itself; where another rival does not reach a cap, there is nothing to compare. At
+a cap all have the same workspace; `uncapped_time` is that of the plain step with it (`same`, in
+turns), with what is fastest, and with what PyTorch takes `first`. What was measured of a rival at a
+cap serves at the next with the same workspace, the operators are timed once, and the plans for all
+such caps are made at the same time. A CPU runs a small network for a look: its peaks are what
+PyTorch's profiler saw.
 """
 
 from __future__ import annotations

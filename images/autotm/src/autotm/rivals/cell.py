@@ -41,7 +41,7 @@ class Cell:
 
     @property
     def budget(self) -> int:
-        """What ours has: the peak of the rival's fastest point, or the cap beside the plain step."""
+        """What ours has: the peak of the rival's fastest point; the cap beside the plain step."""
         return self.best.peak if self.best is not None else self.cap
 
     @property
