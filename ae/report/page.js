@@ -10,7 +10,7 @@
 
   const compare = (rows, column, order) => {
     const texts = rows.map((row) => row.cells[column].textContent.trim());
-    const numbers = texts.map((text) => parseFloat(text.replaceAll(",", "")));
+    const numbers = texts.map((text) => parseFloat(text.replace(/,|range /g, "")));
     const numeric = texts.every((text, at) => text === "" || text === "-" || !isNaN(numbers[at]));
     const rank = (at) => {
       if (order) return order.indexOf(texts[at]);
@@ -128,25 +128,27 @@
     const image = figure.querySelector("img");
     if (figure.dataset.view) {
       const place = make("div", "", { class: "view" });
-      const button = make("button", "Interactive view", { type: "button", "aria-pressed": "false" });
+      const button = make("button", "Interactive view", { type: "button" });
       const said = make("span", "", { role: "status", class: "soft" });
-      place.hidden = true;
+      const show = (on) => {
+        place.hidden = !on;
+        image.hidden = on;
+        button.setAttribute("aria-pressed", on);
+      };
+      show(false);
       image.after(place);
       button.addEventListener("click", async () => {
         const on = place.hidden;
-        place.hidden = !on;
-        image.hidden = on;
-        button.setAttribute("aria-pressed", String(on));
+        show(on);
         said.textContent = "";
         if (!on || place.childElementCount) return;
         try {
           await library();
           await draw(figure, place);
-          said.textContent = "Point at a mark for its values; click the legend to pick one.";
+          const pick = figure.dataset.view.includes('"legend"') ? "; click the legend to pick one" : "";
+          said.textContent = `Point at a mark for its values${pick}.`;
         } catch (error) {
-          place.hidden = true;
-          image.hidden = false;
-          button.setAttribute("aria-pressed", "false");
+          show(false);
           said.textContent = `No interactive view: ${error.message}.`;
           loading = null;
         }

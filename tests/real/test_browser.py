@@ -60,7 +60,8 @@ OPEN_VIEW = """(async () => {
   return [figure.id, said.textContent, marks.length,
     figure.querySelector(".view").getBoundingClientRect().height,
     figure.querySelector("img").checkVisibility(),
-    figure.querySelector(".view [role=graphics-document]")?.ariaLabel];
+    figure.querySelector(".view [role=graphics-document]")?.ariaLabel,
+    figure.querySelectorAll(".view .role-legend-symbol").length];
 })()"""
 SAVED = """(async () => {
   const blobs = [];
@@ -70,6 +71,13 @@ SAVED = """(async () => {
   const texts = await Promise.all(blobs.map((one) => one.text()));
   return figures.map((figure, at) => [figure.id, texts[at], figure.dataset.view]);
 })()"""
+INTERVALS = """[...document.querySelectorAll("details table.data")].map((table) => {
+  table.closest("details").open = true;
+  const heads = [...table.tHead.rows[0].cells];
+  const at = heads.findIndex((one) => one.innerText.includes("interval"));
+  heads[at]?.querySelector("button")?.click();
+  return at < 0 ? [] : [...table.tBodies[0].rows].map((row) => row.cells[at].innerText);
+})"""
 CLAIMS = "document.querySelector('table.claims')"
 
 
@@ -188,12 +196,27 @@ def test_numbers_sort_as_numbers(site: Path, page: Page) -> None:
     assert values == sorted(values)
 
 
+def test_intervals_sort_as_numbers_also_beside_ranges(site: Path, page: Page) -> None:
+    mixed = 0
+    for path in pages(site):
+        page.open(path)
+        for column in page.ask(INTERVALS):
+            ends = [cell.removeprefix("range ").replace(",", "") for cell in column if cell]
+            low = [float(cell.split(" to ")[0]) for cell in ends]
+            assert len(column) < 3 or low == sorted(low), path.name
+            mixed += 0 < sum(cell.startswith("range ") for cell in column) < len(column)
+    assert mixed
+
+
 def test_every_figure_has_an_interactive_view(site: Path, page: Page) -> None:
+    picks = set()
     for path in pages(site):
         page.open(path)
         for at in range(page.ask("document.querySelectorAll('figure').length")):
-            name, said, marks, height, image, label = page.ask(OPEN_VIEW % at)
-            assert said.startswith("Point at a mark"), (name, said)
+            name, said, marks, height, image, label, symbols = page.ask(OPEN_VIEW % at)
+            pick = "; click the legend to pick one" if symbols else ""  # a heat map has a scale
+            assert said == f"Point at a mark for its values{pick}.", name
+            picks.add(pick)
             rows = page.ask(
                 f"document.querySelectorAll('figure')[{at}].querySelectorAll('pre')[0].textContent"
             ).count("\n")
@@ -208,13 +231,14 @@ def test_every_figure_has_an_interactive_view(site: Path, page: Page) -> None:
         assert page.said == [], path.name
         scripts = {Path(one).name for one in page.requests if one.startswith("file:")}
         assert scripts == {path.name, *(one.name for one in (site / "assets").glob("*.js"))}
+    assert len(picks) == 2
 
 
 def test_a_page_without_its_assets_says_so(site: Path, page: Page, tmp_path: Path) -> None:
     alone = tmp_path / "alone.html"
     alone.write_text(fullest(site).read_text())
     page.open(alone)
-    name, said, _, _, image, _ = page.ask(OPEN_VIEW % 0)
+    name, said, _, _, image, *_ = page.ask(OPEN_VIEW % 0)
     assert said == "No interactive view: assets/ is not beside this page.", name
     assert image
 
