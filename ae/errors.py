@@ -51,6 +51,12 @@ class WorkloadError(AeError):
     exit_code = ExitCode.WORKLOAD
 
 
+class Interrupted(AeError):
+    """Ctrl-C, where there is more to say of it."""
+
+    exit_code = ExitCode.INTERRUPTED
+
+
 def told(error: BaseException) -> tuple[ExitCode, str, str]:
     """A failure as exit code, sentence and fix."""
     if isinstance(error, AeError):

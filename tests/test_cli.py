@@ -176,17 +176,43 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize("name", ["--wheels", "--ca-bundle"])
+@pytest.mark.parametrize(("name", "kind"), [("--wheels", "dir"), ("--ca-bundle", "file")])
 @pytest.mark.parametrize("command", ["run", "build"])
 def test_what_a_build_is_to_use_is_looked_for_first(
-    ae: Ae, root: Path, command: str, name: str
+    ae: Ae, root: Path, command: str, name: str, kind: str
 ) -> None:
     code, out, err = ae(command, "toy", name, "/nonexistent")
     assert (code, out) == (ExitCode.USAGE, "")
     assert err.count("error: ") == 1
-    assert f"'{name}': path '/nonexistent' does not exist" in err
+    assert f"'{name}': {kind} '/nonexistent' does not exist" in err
     assert "fix: " in err
     assert not (root / "results").exists()
+
+
+@pytest.mark.parametrize("command", ["run", "build"])
+def test_what_a_build_is_to_use_is_of_the_right_kind(
+    ae: Ae, root: Path, tmp_path: Path, command: str
+) -> None:
+    (tmp_path / "file").touch()
+    wrong = {"--wheels": ("file", "is a file"), "--ca-bundle": (".", "is a directory")}
+    for name, (path, kind) in wrong.items():
+        code, out, err = ae(command, "toy", name, str(tmp_path / path))
+        assert (code, out) == (ExitCode.USAGE, "")
+        assert f"'{name}': " in err
+        assert f"{str(tmp_path / path)!r} {kind}\n  fix: " in err
+    assert not (root / "results").exists()
+
+
+def test_a_working_folder_that_was_deleted_is_told(
+    ae: Ae, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AE_ROOT")
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    said = "error: the working folder is gone\n  fix: cd to one that is there\n"
+    for words in (("list",), ("run", "toy", "--dry-run"), ("wait", "toy")):
+        assert ae(*words) == (ExitCode.USAGE, "", said)
 
 
 @pytest.mark.parametrize(("words", "said", "code"), WRONG, ids=[" ".join(w[0]) for w in WRONG])

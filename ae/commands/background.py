@@ -24,7 +24,7 @@ from ae.commands.options import print_data
 from ae.commands.results import about_run, points_of
 from ae.engines import choose as engines
 from ae.engines.base import Engine, Leftover
-from ae.errors import EnvironmentFault, ExitCode, UsageError
+from ae.errors import EnvironmentFault, ExitCode, Interrupted, UsageError
 from ae.host import owner, processes
 from ae.host.files import lock
 from ae.recipe.load import find_root, list_recipes, load_recipe
@@ -79,19 +79,21 @@ def detach(recipes: Sequence[str], *, resume: bool, as_json: bool) -> int:
 
 def wait(run_name: RunName) -> int:
     """Show what a detached run prints until it is over; exit with its exit code."""
-    run = _find(run_name)
+    run = RunStore(results_dir(find_root())).find("*", run_name)
     log, shown, over = run.path / "launcher.log", 0, False
-    while not over:
-        over = not _goes_on(run)
-        if log.is_file():
-            with log.open("rb") as file:
-                file.seek(shown)
-                text = file.read()
-            shown += len(text)
-            sys.stdout.buffer.write(text)
-            sys.stdout.buffer.flush()
-        if not over:
-            time.sleep(_LOOK_S)
+    try:
+        while not over:
+            over = not _goes_on(run)
+            if log.is_file():
+                with log.open("rb") as file:
+                    file.seek(shown)
+                    shown += sys.stdout.buffer.write(file.read())
+                sys.stdout.buffer.flush()
+            if not over:
+                time.sleep(_LOOK_S)
+    except KeyboardInterrupt as stop:
+        said = f"interrupted; run {run.name} goes on: ae wait {run.name}, ae cancel {run.name}"
+        raise Interrupted(said) from stop
     about = about_run(run)
     print(f"run {run.name}: {about['state']}, {points_of(about)}")
     code = run.path / "exit"
@@ -104,7 +106,7 @@ def cancel(run_name: RunName) -> None:
 
     Where its launcher is gone, what it left of this run is removed.
     """
-    run = _find(run_name)
+    run = RunStore(results_dir(find_root())).find("*", run_name)
     if _goes_on(run):
         _interrupt(run)
         print(f"run {run.name} is cancelled; to go on: ae run {run.name} --resume")
@@ -153,10 +155,6 @@ def _remove(engine: Engine, run: str) -> list[Leftover]:
             raise EnvironmentFault(said, fix="try again")
         time.sleep(_LOOK_S)
     return list(removed.values())
-
-
-def _find(name: str) -> Run:
-    return RunStore(results_dir(find_root())).find("*", name)
 
 
 def _stamp(path: Path) -> str:

@@ -1,6 +1,5 @@
 """`ae doctor`: what of this machine is fit; `ae shell`: a shell where points run; `ae clean`: what
-dead launchers left, and not what a living one owns, or another's.
-"""
+dead launchers left, and not what a living one owns, or another's."""
 
 from __future__ import annotations
 

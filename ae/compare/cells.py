@@ -18,10 +18,8 @@ _RANKS = (Verdict.NOT_REPRODUCED, Verdict.UNDECIDED, Verdict.DIRECTION, Verdict.
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One value of A and of B, with its samples in `unit`; `differs` says what forbids a verdict.
-
-    `static`: it is read from code or arithmetic, so it is exact.
-    """
+    """One value of A and of B, with its samples in `unit`; `differs` says what forbids a verdict;
+    `static`: it is read from code or arithmetic, so it is exact."""
 
     experiment: str
     metric: str

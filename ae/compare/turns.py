@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ae.engines.base import Engine, Outcome, Sink
 from ae.engines.secrets import Mask
-from ae.errors import EnvironmentFault, UsageError
+from ae.errors import EnvironmentFault, Interrupted, UsageError
 from ae.host import owner
 from ae.host.processes import watched
 from ae.images.lockfile import locked
@@ -66,10 +66,8 @@ def by_turns(
     *,
     verbose: bool,
 ) -> list[tuple[Run, dict[str, Outcome]]]:
-    """Run every point in the image of `other` (A) and as planned (B), each into a run of its own.
-
-    Both get the commands of this tree's recipe. Raises as `execute` does; what ended is kept.
-    """
+    """Run every point in the image of `other` (A) and as planned (B), each into a run of its own,
+    both by the commands of this tree's recipe. Raises as `execute` does; what ended is kept."""
     display = Display([*plan.points] * 2, verbose=verbose)
     theirs = {one: image_of(other, one, engine, display) for one in {p.image for p in plan.points}}
     keys = [f"{point.key} {theirs[point.image].content}".encode() for point in plan.points]
@@ -77,9 +75,8 @@ def by_turns(
                    for point, key in zip(plan.points, keys, strict=True))  # fmt: skip
     note = f"measured by turns with another image, at the commands of this tree; see {other.name}"
     found = engine.available()
-    facts = gather(
-        root, {"name": engine.name, "detail": found.detail, **found.facts}, engine.machine
-    )
+    about = {"name": engine.name, "detail": found.detail, **found.facts}
+    facts = gather(root, about, engine.machine)
     old = facts.model_copy(update={"source": other.origins[-1].provenance.source})
     store = RunStore(results_dir(root))
     twin = replace(plan, points=points, notes=(*plan.notes, note))
@@ -101,7 +98,11 @@ def by_turns(
         if busy := stack.enter_context(owner.measuring(f"{plan.recipe} {runs[1].name}")):
             display.say(f"warning: {busy} measures on this machine, too: timings will be off")
         prepare(plan.points, works[1])
-        for a, b, a_first in zip(points, plan.points, orders(plan.points), strict=True):
-            for side in (0, 1) if a_first else (1, 0):
-                outcomes[side] |= execute([(a, b)[side]], works[side])
+        try:
+            for a, b, a_first in zip(points, plan.points, orders(plan.points), strict=True):
+                for side in (0, 1) if a_first else (1, 0):
+                    outcomes[side] |= execute([(a, b)[side]], works[side])
+        except KeyboardInterrupt as stop:
+            again = f"ae compare {plan.recipe} {runs[0].name} {runs[1].name} compares what is done"
+            raise Interrupted(f"interrupted; {again}, the same command measures anew") from stop
     return list(zip(runs, outcomes, strict=True))

@@ -40,11 +40,9 @@ def choices_of(
     wish, need, wanted = recipe.experiments[name].gpu, recipe.needs_of(name).gpus, selection.gpus
     on_cpu = dict.fromkeys(values, GpuChoice())
     if wanted == 0 and wish == "required":
-        raise EnvironmentFault(
-            f"{name} cannot run without a GPU, and the run was told to use the CPU",
-            fix="run it without `--gpus none`, or choose other experiments; `--gpus 0` says how "
-            "many, too: the GPU of that number is `--gpus device=0`",
-        )
+        said = f"{name} cannot run without a GPU, and the run was told to use the CPU"
+        fix = "leave --gpus out, or name a GPU: --gpus device=0; or choose other experiments"
+        raise EnvironmentFault(said, fix=fix)
     if wanted == 0:
         return on_cpu, None
     if wish == "none":

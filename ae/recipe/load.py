@@ -12,15 +12,12 @@ from ae.recipe.yamlfile import read_yaml, validate
 
 
 def load_recipe(root: Path, name: str) -> Recipe:
-    """Read `recipes/<name>/recipe.yaml` below `root` and check all of it.
-
-    Raises UsageError when there is no such recipe, RecipeError with file and line for the rest.
-    """
+    """Read `recipes/<name>/recipe.yaml` below `root` and check all of it. Raises UsageError when
+    there is no such recipe, RecipeError with file and line for the rest."""
     known = list_recipes(root)
     if name not in known:
-        raise UsageError(
-            f"there is no recipe '{name}'; {nearest(name, known)}", fix="see `ae list`"
-        )
+        said = f"there is no recipe '{name}'; {nearest(name, known)}"
+        raise UsageError(said, fix="see `ae list`")
     document = read_yaml(root / "recipes" / name / "recipe.yaml", root)
     recipe = validate(document, Recipe)
     images = [path.name for path in (root / "images").glob("*/")]
@@ -33,18 +30,17 @@ def list_recipes(root: Path) -> list[str]:
     return sorted(path.parent.name for path in (root / "recipes").glob("*/recipe.yaml"))
 
 
-def find_root(start: Path | None = None) -> Path:
-    """The folder that holds `recipes/` and `images/`.
-
-    $AE_ROOT; else the nearest such folder at or above `start` (default: the working folder); else
-    the checkout that this package lies in. Raises UsageError.
-    """
-    named, here = os.environ.get("AE_ROOT"), (start or Path.cwd()).resolve()
-    checkout = Path(__file__).resolve().parents[2]
+def find_root() -> Path:
+    """The folder that holds `recipes/` and `images/`: $AE_ROOT; else the nearest at or above the
+    working folder; else the checkout that this package lies in. Raises UsageError."""
+    named, checkout = os.environ.get("AE_ROOT"), Path(__file__).resolve().parents[2]
+    try:
+        here = Path.cwd()
+    except FileNotFoundError as error:
+        raise UsageError("the working folder is gone", fix="cd to one that is there") from error
     for folder in [Path(named).resolve()] if named else [here, *here.parents, checkout]:
         if (folder / "recipes").is_dir() and (folder / "images").is_dir():
             return folder
     said = f"AE_ROOT is {named}, which has" if named else f"at or above {here} there are"
-    raise UsageError(
-        f"{said} no recipes/ and images/", fix="run in a checkout or loaded bundle, or set AE_ROOT"
-    )
+    fix = "run in a checkout or loaded bundle, or set AE_ROOT"
+    raise UsageError(f"{said} no recipes/ and images/", fix=fix)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -40,21 +41,28 @@ def root(tmp_path_factory: pytest.TempPathFactory, docker_endpoint: str) -> Iter
     remove(docker_endpoint, f"ae.image={NAME}")
 
 
-def ae(root: Path, endpoint: str, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | more | {
+def environment(root: Path, endpoint: str, **more: str) -> dict[str, str]:
+    found = os.environ | more | {
         "DOCKER_HOST": endpoint, "AE_ROOT": str(root), "PYTHONPATH": str(ROOT),
         "XDG_CACHE_HOME": str(root / "cache"), "AE_REVISION": "a" * 40,
     }  # fmt: skip
-    environment.pop("AE_RESULTS", None)
+    found.pop("AE_RESULTS", None)
+    return found
+
+
+def ae(root: Path, endpoint: str, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "ae", *words], cwd=root, env=environment, capture_output=True,
-        text=True, timeout=300, check=False,
+        [sys.executable, "-m", "ae", *words], cwd=root, env=environment(root, endpoint, **more),
+        capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
 
 
+RUN = ("run", NAME, "--engine", "docker", "--experiment", "together", "--dataset", "ones",
+       "--samples", "15")  # fmt: skip
+
+
 def run(root: Path, endpoint: str, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-    chosen = ("--experiment", "together", "--dataset", "ones", "--samples", "15")
-    return ae(root, endpoint, "run", NAME, "--engine", "docker", *chosen, *words, **more)
+    return ae(root, endpoint, *RUN, *words, **more)
 
 
 def remove(endpoint: str, label: str) -> None:
@@ -109,6 +117,26 @@ def test_the_other_image_is_measured_by_turns_and_what_is_slower_is_said(
     assert not {p["key"] for p in record(a)["plan"]["points"]} & {
         p["key"] for p in record(b)["plan"]["points"]
     }
+
+
+def test_ctrl_c_says_how_to_go_on(root: Path, docker_endpoint: str) -> None:
+    first, *_ = before = runs(root)
+    argv = [sys.executable, "-m", "ae", *RUN, "--repeat", "9", "--against", first.name]
+    with subprocess.Popen(
+        argv, cwd=root, env=environment(root, docker_endpoint), stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        seen = iter(process.stderr)
+        assert any(line.startswith("[3/18] ") for line in seen)  # A and B have a point each
+        process.send_signal(signal.SIGINT)
+        *_, last = seen
+    assert process.returncode == 130
+    a, b = (folder.name for folder in runs(root)[len(before) :])
+    how = f"ae compare {NAME} {a} {b}"
+    assert last == f"interrupted; {how} compares what is done, the same command measures anew\n"
+    done = ae(root, docker_endpoint, *how.split()[1:])
+    assert done.returncode == 0, done.stderr
+    assert "undecided" in done.stdout
 
 
 def test_an_image_that_is_gone_is_said_with_a_fix(root: Path, docker_endpoint: str) -> None:

@@ -231,8 +231,10 @@ def test_optional_follows_the_machine(toy: Recipe) -> None:
 def test_the_cpu_can_be_asked_for(toy: Recipe) -> None:
     made = plan(toy, ONE, experiments=("either",), gpus=0)
     assert made.points[0].image.flavour is Flavour.CPU
-    with pytest.raises(EnvironmentFault, match="was told to use the CPU"):
-        plan(toy, ONE, experiments=("gpu_only",), gpus=0)
+    with pytest.raises(EnvironmentFault, match="was told to use the CPU") as caught:
+        plan(toy, ONE, experiments=("gpu_only",), gpus=0)  # `--gpus none`, or `--gpus 0`
+    assert "0`" not in caught.value.fix
+    assert "leave --gpus out, or name a GPU: --gpus device=0" in caught.value.fix
     two = changed(changed(toy, "apart", gpu="required"), "together", gpu="required")
     two = changed(two, "noop", default=True)
     (note,) = plan(two, ONE, gpus=0).notes

@@ -164,6 +164,25 @@ def test_one_that_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert one.words(run) == {"first": "done", "middle": "done", "last": "done"}
 
 
+def test_who_waits_no_longer_is_told_that_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AE_LOCAL_PYTHON", sys.executable)
+    one = Detached(tmp_path, "local")
+    run = one.start("print:up|sleep:600", "-v")
+    waiting = one.ae("wait", run)
+    waiting.until("up")
+    waiting.process.send_signal(signal.SIGINT)
+    code, said = waiting.end()
+    assert code == 130
+    assert said.splitlines()[-1] == (
+        f"interrupted; run {run} goes on: ae wait {run}, ae cancel {run}"
+    )
+    assert "kept" not in said
+    assert one.state(run)[0] == "running"
+    assert one.ae("cancel", run).end()[0] == 0
+
+
 def test_one_that_cannot_start_says_so(tmp_path: Path) -> None:
     """With what the launcher says and its exit code, and no run is left."""
     one = Detached(tmp_path, "nope")

@@ -235,12 +235,14 @@ def test_list_skips_folders_without_a_recipe(toy: Path) -> None:
 
 def test_find_root(toy: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("AE_ROOT", raising=False)
-    assert find_root(toy / "recipes" / "toy") == toy.resolve()
+    monkeypatch.chdir(toy / "recipes" / "toy")
+    assert find_root() == toy.resolve()
     monkeypatch.chdir(toy / "images")
     assert find_root() == toy.resolve()
-    assert find_root(tmp_path) == ROOT  # nothing above: the checkout of the package
+    monkeypatch.chdir(tmp_path)
+    assert find_root() == ROOT  # nothing above: the checkout of the package
     monkeypatch.setenv("AE_ROOT", str(toy))
-    assert find_root(tmp_path) == toy.resolve()
+    assert find_root() == toy.resolve()
     monkeypatch.setenv("AE_ROOT", str(tmp_path))
     with pytest.raises(UsageError, match="AE_ROOT is"):
         find_root()
@@ -260,7 +262,8 @@ def test_parameters_read_what_a_person_types(toy: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "text", "message"),
     [("size", "many", "must be a whole number, not 'many'"), ("size", "0", "must be at least 1"),
-     ("size", "2000000", "must be at most 1e"), ("size", "1.5", "must be a whole number"),
+     ("size", "2000000", "must be at most 1000000, not 2000000"),
+     ("size", "1.5", "must be a whole number"),
      ("verbose", "yes", "must be true or false"), ("scale", "nan", "must be a finite number"),
      ("scale", "x", "must be a number"), ("order", "forwrad", "did you mean 'forward'"),
      ("words", ",", "must be a list of words")],

@@ -133,6 +133,8 @@ FAIL = [
     (of(interleave="yes"), "interleave: must be true or false"),
     (number(min=6), "must be at least 6, not 5"),
     (number(max=4), "must be at most 4, not 5"),
+    (number(min=12345678), "must be at least 12345678, not 5"),
+    (number(type="float", max=0.000001), "must be at most 0.000001, not 5"),
     (number(default=True), "must be a whole number, not True"),
     (number(default=2**63), "must be a finite number of a sensible size"),
     (number(choices=["a"]), "`type: choice` and a list of `choices` go together"),
@@ -245,6 +247,7 @@ def test_roots_have_both_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "inner/recipes").mkdir(parents=True)
     (tmp_path / "recipes").mkdir()
     (tmp_path / "images").mkdir()
-    assert find_root(tmp_path / "inner") == tmp_path
+    monkeypatch.chdir(tmp_path / "inner")
+    assert find_root() == tmp_path
     (tmp_path / "inner/images").mkdir()
-    assert find_root(tmp_path / "inner") == tmp_path / "inner"
+    assert find_root() == tmp_path / "inner"
