@@ -162,6 +162,9 @@ WRONG = [
     (("run", "toy", "--gpus", "all-of-them"), "neither a count nor a list", ExitCode.USAGE),
     (("run", "toy", "--lane", "upstream"), "cannot be run yet", ExitCode.USAGE),
     (("run", "toy", "--engine", "dokcer"), "did you mean 'docker'?", ExitCode.USAGE),
+    (("run", "toy", "--engine", ""), "there is no engine ''; known: docker", ExitCode.USAGE),
+    (("run", "toy", "--engine", "", "--dry-run"), "there is no engine ''", ExitCode.USAGE),
+    (("run", "toy", "--against", ""), "'' is no run or reference set of toy", ExitCode.USAGE),
     (("run", "toy", "--quik"), "No such option", ExitCode.USAGE),
     (("shw", "toy"), "No such command", ExitCode.USAGE),
     (("check", "toy"), "no run of toy has begun yet", ExitCode.USAGE),
@@ -201,6 +204,17 @@ def test_what_a_build_is_to_use_is_of_the_right_kind(
         assert f"'{name}': " in err
         assert f"{str(tmp_path / path)!r} {kind}\n  fix: " in err
     assert not (root / "results").exists()
+
+
+@pytest.mark.parametrize("command", ["report", "plot", "site"])
+def test_a_file_is_no_folder_to_write_to(ae: Ae, tmp_path: Path, command: str) -> None:
+    file = tmp_path / "file"
+    file.write_text("mine")
+    words = (str(file),) if command == "site" else ("toy", "-o", str(file))
+    code, out, err = ae(command, *words)
+    assert (code, out) == (ExitCode.USAGE, "")
+    assert f"dir {str(file)!r} is a file\n  fix: " in err
+    assert file.read_text() == "mine"
 
 
 def test_a_working_folder_that_was_deleted_is_told(

@@ -113,7 +113,7 @@ def large_whole() -> Iterator[str]:
         "engines.slurm": 1_229, "commands.background": 163, "compare": 616, "commands.compare": 108,
         "claims.deciding": 106, "plan.budget": 214, "run.spend": 127, "commands.evaluate": 210,
         "report.review": 203, "report.page": 127, "report.svg": 63, "report.views": 242,
-        "": 9_996 + 213,
+        "": 9_992 + 213,
     }  # fmt: skip
     lines: Counter[str] = Counter()
     for name, count in lengths().items():

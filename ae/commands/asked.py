@@ -78,7 +78,7 @@ def choose_engine(asked: Asked, build: BuildOptions | None) -> Engine:
     names = chosen_experiments(asked.recipe, asked.selection)
     wished = any(asked.recipe.experiments[one].gpu != "none" for one in names)
     gpus = None if wished and asked.selection.gpus != 0 else False  # None: where there are any
-    name = asked.engine or ("docker" if asked.selection.image_override else None)
+    name = "docker" if asked.engine is None and asked.selection.image_override else asked.engine
     return engines.choose(name, gpus=gpus, build=build)
 
 
@@ -111,7 +111,7 @@ def show_plan(asked: Asked, limit_s: float | None, *, quiet: bool) -> dict[str, 
         todo = [point for name in choice.points for point in budget.points if point.id == name]
         size = budget.text(choice, screen_width())
     plan = replace(plan, points=tuple(todo))
-    chosen = engines.make(asked.engine or "docker")
+    chosen = engines.make("docker" if asked.engine is None else asked.engine)
     folder = results_dir(asked.root) / "shell" / asked.recipe.name
     jobs = [Job(point=p, out=folder / p.id, labels={}, secrets=asked.secrets) for p in plan.points]
     commands = {job.point.id: list(chosen.equivalent(job)) for job in jobs}

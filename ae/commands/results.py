@@ -37,7 +37,7 @@ RunName = Annotated[
     ),
 ]
 ReportFolder = Annotated[
-    Path | None, option("where to write; default: results/report", "-o", "--output", value="DIR")
+    Path | None, option("a folder; default: results/report", "-o", "--output", file_okay=False)
 ]
 
 
@@ -83,7 +83,7 @@ def report(name: AnyRecipe = None, run_name: RunName = None, output: ReportFolde
 
 
 def site(
-    output: Annotated[Path, typer.Argument(metavar="DIR", help="where to write")],
+    output: Annotated[Path, typer.Argument(metavar="DIR", help="where to write", file_okay=False)],
     names: Annotated[
         list[str] | None,
         typer.Argument(

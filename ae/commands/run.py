@@ -114,14 +114,14 @@ def run(
     for name, paper in zip(dict.fromkeys(recipe), (one.recipe.name for one in asked), strict=True):
         if name != paper and paper in recipe:  # whose latest run would go on as well
             raise UsageError(f"{name} is a run of {paper}: name one", fix=f"ae run {name} --resume")
-    if against and (len(asked) > 1 or resume or dry_run or budget):
+    if against is not None and (len(asked) > 1 or resume or dry_run or budget):
         said = "--against measures one paper anew, without --resume, --dry-run and --budget"
         raise UsageError(said, fix=f"ae run {recipe[0]} --against {against}")
     if dry_run:
         code, data = 0, [show_plan(one, limit_s, quiet=as_json) for one in asked]
     else:
         build = None if no_build else BuildOptions(wheels=wheels, ca_bundle=ca_bundle)
-        if against:
+        if against is not None:
             return run_against(asked[0], build, against, as_json=as_json, verbose=verbose)
         code, data = run_recipes(asked, build, limit_s, quiet=as_json, verbose=verbose)
     if as_json:

@@ -86,10 +86,8 @@ def _fitting(
         plain = [value for value in recipe.values_of(name, axis) if int(value) <= here]
         fitting = sorted(plain, key=int)[-1:]
     if asked or not fitting:
-        raise EnvironmentFault(
-            f"{name} cannot run here: {why}",
-            fix="ask for fewer, or run where there are more; see `ae doctor`",
-        )
+        fix = "ask for fewer, or run where there are more; see `ae doctor`"
+        raise EnvironmentFault(f"{name} cannot run here: {why}", fix=fix)
     return fitting, (LEFT_OUT, f" with {axis} {', '.join(left)}: {why}")
 
 
@@ -109,9 +107,8 @@ def gpu_request(need: GpuNeed | None, wanted: tuple[str, ...] | int | None) -> G
     least = need.count if isinstance(need.count, int) else 1
     asked = (len(wanted) if isinstance(wanted, tuple) else wanted or 0) or least
     if asked < least:
-        raise EnvironmentFault(
-            f"{least} GPUs are needed and {asked} asked for", fix=f"--gpus {least}, or more"
-        )
+        said = f"{least} GPUs are needed and {asked} asked for"
+        raise EnvironmentFault(said, fix=f"--gpus {least}, or more")
     return GpuRequest(
         count=asked,
         min_memory_gib=need.min_memory / GIB,

@@ -37,10 +37,8 @@ def parse_gpus(word: str | None) -> tuple[str, ...] | int | None:
         return int(word)
     devices = tuple(part for part in word.removeprefix("device=").split(",") if part)
     if not devices or not all(part.isdecimal() or part.startswith("GPU-") for part in devices):
-        raise UsageError(
-            f"--gpus {word}: neither a count nor a list of GPUs",
-            fix="--gpus 2, --gpus device=0,1, --gpus device=GPU-<uuid> or --gpus none",
-        )
+        fix = "--gpus 2, --gpus device=0,1, --gpus device=GPU-<uuid> or --gpus none"
+        raise UsageError(f"--gpus {word}: neither a count nor a list of GPUs", fix=fix)
     return devices
 
 
@@ -51,10 +49,9 @@ def check_selection(recipe: Recipe, selection: Selection) -> Selection:
     axis moved there.
     """
     if selection.lane not in recipe.lanes and set(recipe.lanes) == {"upstream"}:
-        raise UsageError(
-            f"{recipe.name} has no {selection.lane} lane yet, only the authors' own code",
-            fix=f"ae run {recipe.name} --lane upstream (see docs/upstream/{recipe.name}.md first)",
-        )
+        said = f"{recipe.name} has no {selection.lane} lane yet, only the authors' own code"
+        fix = f"ae run {recipe.name} --lane upstream (see docs/upstream/{recipe.name}.md first)"
+        raise UsageError(said, fix=fix)
     require("lane", [selection.lane], recipe.lanes, recipe)
     experiments, figures = _words(*selection.experiments), _words(*selection.figures)
     require("figure", figures, recipe.figures, recipe)
