@@ -133,10 +133,10 @@ def bars(
             axis.text(end, index, text, va="center_baseline", fontsize=7.5, bbox=paper)
         else:
             axis.text(0.02 * reach, index, text, va="center_baseline", fontsize=7.0,
-                      color="#777777", fontstyle="italic")  # fmt: skip
+                      color="#777777", fontstyle="italic", bbox=paper)  # fmt: skip
     axis.set_yticks(range(len(names)), labels=list(names))
     axis.set_ylim(len(names) - 0.45, -0.55)
-    ticks = MaxNLocator(nbins=4).tick_values(0.0, reach)
+    ticks = MaxNLocator(nbins=4, steps=[1, 2, 2.5, 3, 4, 5, 10]).tick_values(0.0, reach)
     axis.set_xticks(ticks)
     axis.set_xlim(0, max(reach * (1 + text_room), ticks[-1]))
     axis.xaxis.grid(True)

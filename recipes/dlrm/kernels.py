@@ -63,7 +63,7 @@ def bandwidth(frame: pd.DataFrame) -> Plot:
     table = _p.table_of(rows)
     figure, _ = _p.panel_bars(
         table, "share_of_limit_percent", axis="% of the limit", reach=100.0,
-        title="Achieved over possible (one launch: all tables in one)",
+        title="Share of the limit that kernels reach (one launch: all tables in one)",
         titles=titles,
     )  # fmt: skip
     return Plot(figure=figure, table=table.drop(columns="text"))

@@ -248,6 +248,16 @@ def test_bars_start_at_zero_and_a_missing_value_has_no_bar() -> None:
     assert figure.get_figwidth() > 0
 
 
+@pytest.mark.parametrize(
+    ("reach", "ticks"),
+    [(2.3, [0, 1, 2, 3]), (100.0, [0, 25, 50, 75, 100]), (224.0, [0, 100, 200, 300])],
+)
+def test_ticks_of_bars_are_round(reach: float, ticks: list[int]) -> None:
+    _, (axis,) = new_panels(1, 1, title="t")
+    bars(axis, ["a"], [reach], low=[reach], high=[reach], colours=["red"], texts=[""], reach=reach)
+    assert list(axis.get_xticks()) == ticks
+
+
 def test_panels_beyond_one_line_wrap() -> None:
     _, axes = new_panels(7, 3, title="t")
     assert len(axes) == 7
