@@ -56,4 +56,4 @@ def fronts(frame: pd.DataFrame) -> Plot:
         axis.set_ylabel("iteration (s)")
     figure.legend(*shared[0].get_legend_handles_labels(), fontsize=7, loc="outside right upper")
     return Plot(figure=figure, table=table, over="peak_gb",
-                spread="points: median of an iteration's times")  # fmt: skip
+                spread="points: median time of an iteration")  # fmt: skip

@@ -18,7 +18,7 @@ COLOURS = {
     "Asynchronous": PALETTE["green"], "Ours": PALETTE["vermilion"],
     "OursOffload": PALETTE["orange"], "OursRecompute": PALETTE["purple"],
     "OursHalfDuplex": PALETTE["black"], "OursOutside": PALETTE["sky"],
-    "Managed": PALETTE["grey"], "bound": PALETTE["grey"],
+    "Managed": PALETTE["grey"], "bound": PALETTE["olive"],
 }  # fmt: skip
 RATIOS = {"p1d0": "1:0", "p8d1": "8:1", "p4d1": "4:1", "p1d1": "1:1", "p0d1": "0:1"}
 COSTS = PALETTE["orange"]
@@ -91,7 +91,7 @@ def speedup(frame: pd.DataFrame) -> Plot:
             marks[net] = base["median"] / row["median"]
     return _bars(
         _table(rows),
-        "Speed-up over all slow memory at slow:fast (dashed: all DRAM)",
+        "Speed-up over all slow memory, by ratio slow:fast (dashed: all DRAM)",
         "speed-up",
         marks,
     )
@@ -112,7 +112,7 @@ def losses(frame: pd.DataFrame) -> Plot:
              policy=key[1])
         for key, found in shares.items()
     ]  # fmt: skip
-    title = "Loss against all DRAM at 4:1, by what kernels read and write of slow memory"
+    title = "Mean loss against all DRAM at slow:fast 4:1, by reads and writes of slow memory"
     return _bars(_table(rows), title, "loss (%)", {})
 
 
@@ -150,7 +150,7 @@ def costs(frame: pd.DataFrame) -> Plot:
             rows.append(_row(cost["median"], cost, net=net, bar=f"{name} cost", policy="cost"))
     return _bars(
         _table(rows),
-        "Speed and cost of memory at slow:fast, all DRAM is 1",
+        "Speed under Synchronous and cost of memory, by ratio slow:fast (all DRAM: 1)",
         "over all DRAM",
         {},
     )
@@ -160,7 +160,7 @@ def _bars(table: pd.DataFrame, title: str, unit: str, marks: Mapping[str, float]
     """A panel per network, the same bars in each."""
     names, nets = list(dict.fromkeys(table["bar"])), list(dict.fromkeys(table["net"]))
     policies = dict(zip(table["bar"], table["policy"], strict=True))
-    figure, axes = new_panels(len(nets), len(names), title=title)
+    figure, axes = new_panels(len(nets), len(names), title=title, across=4)
     reach = max(float(table.get("high", table["value"]).max()), *marks.values(), 0.0)
     for axis, net in zip(axes, nets, strict=True):
         own = table[table["net"] == net].set_index("bar").reindex(names)
@@ -172,7 +172,7 @@ def _bars(table: pd.DataFrame, title: str, unit: str, marks: Mapping[str, float]
             low=[float(value) for value in own.get("low", own["value"])],
             high=[float(value) for value in own.get("high", own["value"])],
             colours=[COLOURS.get(policies[name], COSTS) for name in names],
-            texts=["no value" if pd.isna(value) else f"{value:.3g}" for value in values],
+            texts=["no value" if pd.isna(value) else f"{value:#.3g}" for value in values],
             reach=reach,
             mark=marks.get(net),
             beyond=[marks.get(net, 0.0)] * len(names),
@@ -196,7 +196,7 @@ def errors(frame: pd.DataFrame) -> Plot:
     ]  # fmt: skip
     table = _table(rows)
     names, nets = list(dict.fromkeys(table["bar"])), list(dict.fromkeys(table["net"]))
-    figure, axes = new_panels(len(nets), len(names), title="Error of predicted times at slow:fast")
+    figure, axes = new_panels(len(nets), len(names), title="Error of predictions, by slow:fast")
     for axis, net in zip(axes, nets, strict=True):
         own = table[table["net"] == net].set_index("bar").reindex(names)
         values = own["value"].astype(float)
@@ -205,10 +205,9 @@ def errors(frame: pd.DataFrame) -> Plot:
         axis.bar_label(drawn, [f"{value:+.1f}" for value in values], padding=3, fontsize=8)
         axis.axvline(0, color="black", linewidth=0.8)
         axis.set_yticks(range(len(names)), names)
-        reach = 1.25 * max(values.abs().max(), 1.0)
-        axis.set_xlim(-reach, reach)
+        axis.margins(x=0.15)  # for the numbers
         axis.set_title(network(net))
-        axis.set_xlabel("predicted over measured time (%)")
+        axis.set_xlabel("predicted over measured time, less 1 (%)")
     axes[0].invert_yaxis()
     table = table.rename(columns={"value": "error_percent"})
     return Plot(figure=figure, table=table, spread="emulated slow memory; least of the iterations")
@@ -267,7 +266,7 @@ def limits(frame: pd.DataFrame) -> Plot:
     axes = figure.subplots(1, 3)
     lines = (
         ("slowdown", (("slowdown", "-", ""),)),
-        ("share in DRAM", (("inputs_in_dram", "-", "in"), ("outputs_in_dram", "--", "out"))),
+        ("share in DRAM", (("inputs_in_dram", "-", "input"), ("outputs_in_dram", "--", "output"))),
         ("GB moved", (("moved_in", "-", "to DRAM"), ("moved_out", "--", "from DRAM"))),
     )
     for axis, (label, drawn) in zip(axes, lines, strict=True):
@@ -279,6 +278,8 @@ def limits(frame: pd.DataFrame) -> Plot:
             for column, style, word in drawn:
                 axis.plot(own["dram_gb"], own[column], style, marker="o", markersize=3,
                           color=COLOURS[policy], label=f"{policy} {word}".strip())  # fmt: skip
+        axis.set_xscale("log", base=2)
+        axis.xaxis.set_major_formatter("{x:g}")
         axis.set_xlabel("DRAM (GB)")
         axis.set_title(label)
         axis.set_ylim(bottom=0)

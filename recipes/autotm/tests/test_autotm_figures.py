@@ -33,6 +33,8 @@ def test_networks_and_rates_have_names_for_people(name: str) -> None:
         assert (net in set(plot.table["net"])) == (said in words)
     if name == "hardware_cache":
         assert "Static, misses 20 and 8 GB/s" in words
+    numbers = [text.get_text() for axis in plot.figure.axes for text in axis.texts]
+    assert all(len(number.replace(".", "").lstrip("0")) == 3 for number in numbers), numbers
     if name == "costs":  # calculated, where speeds are simulated
         kinds = plot.table.groupby(plot.table["policy"] == "cost")["evidence"].unique()
         assert [list(one) for one in kinds] == [["simulated"], ["static"]]
