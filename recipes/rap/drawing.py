@@ -26,8 +26,8 @@ NAMES = {
     "ideal_barrier": "Ideal (artifact)", "ideal": "Ideal",
 }  # fmt: skip
 STARTS = {  # of a variant's name, the longest that fits
-    "mps": "orange", "stream": "sky", "stream_sync": "grey", "rap_no": "purple", "rap": "blue",
-    "rap_plus": "green", "rap_green": "green", "ideal": "black", "ideal_barrier": "grey",
+    "cpu": "olive", "mps": "orange", "stream": "sky", "rap_no": "purple", "rap": "blue",
+    "rap_plus": "green", "rap_green": "green", "ideal": "black",
 }  # fmt: skip
 CELL = ["gpus", "plan", "batch"]
 INK = "#222222"

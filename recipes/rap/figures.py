@@ -122,6 +122,8 @@ def share(frame: pd.DataFrame) -> Plot:
         axis.set_yticks(range(len(names)), labels=[NAMES.get(name, name) for name in names])
         axis.set_ylim(len(names) - 0.45, -0.55)
         first = min(0.9, int(20 * (here["low"].min() - 0.005)) / 20)  # no mark on the axis
+        first = first if first >= 0.5 else 0.0
+        axis.locator_params(axis="x", nbins=4, steps=[1, 2, 5, 10])
         axis.set_xlim(first, max(1.005, here["high"].max() + 0.005))
         axis.grid(True)
         axis.tick_params(axis="y", length=0)
@@ -167,7 +169,7 @@ def gain(frame: pd.DataFrame) -> Plot:
     layout = figure.get_layout_engine()
     assert layout is not None
     layout.set(w_pad=0.14)  # type: ignore[call-arg]  # numbers keep clear of the next panel
-    least = float(table["low"].min())
+    least = min(1.0, int(20 * table["low"].min()) / 20)
     for axis, cell in zip(axes, cells, strict=True):
         mine = {row["part"]: row for row in table[table["cell"] == cell].to_dict("records")}
         here = [mine.get(part) for part in parts]
@@ -175,7 +177,7 @@ def gain(frame: pd.DataFrame) -> Plot:
             axis, [PARTS.get(part, part) for part in parts], here, "gain", base=1.0,
             colours=[PALETTE["grey" if part == "all" else "blue"] for part in parts],
             texts=[_gain_words(part, row) for part, row in zip(parts, here, strict=True)],
-            first=min(1.0, int(20 * least) / 20), reach=reaches[cell], room=0.3,
+            first=0.0 if reaches[cell] > 2 else least, reach=reaches[cell], room=0.3,
         )  # fmt: skip
         axis.axvline(1.0, color=INK, linewidth=0.8)
         axis.set_title(cell)
@@ -278,14 +280,15 @@ def _shares(table: pd.DataFrame) -> list[float]:
 def _gain_words(part: str, row: Row | None) -> str:
     if row is None:
         return "nothing to map" if part == "mapping" else ""
-    return f"{row['gain']:.3f}×"
+    return f"{row['gain']:.{3 if row['gain'] < 2 else 2}f}×"
 
 
 def _words(row: Row | None) -> str:
     if row is None:
         return ""
     part = row["share_of_ideal"]
-    return f"{row['speedup']:.2f}×" + ("" if isnan(part) else f"  {100 * part:5.1f} %")
+    share = f"{100 * part:5.1f}".replace(" ", "\u2007")  # as wide as a digit
+    return f"{row['speedup']:.2f}×" + ("" if isnan(part) else f"  {share} %")
 
 
 def _diamond(axis: Any, x: float, place: float) -> None:

@@ -280,8 +280,8 @@ def test_ideal_is_a_line_and_no_bar(frame: pd.DataFrame, name: str) -> None:
     (rap,) = plot.table[(plot.table["variant"] == "rap")][:1].to_dict("records")
     wanted = {"fig10": 1.86, "heavy": 1.7}[name] / 1.92
     assert rap["share_of_ideal"] == pytest.approx(wanted, rel=0.02)
-    words = f"{rap['speedup']:.2f}×  {100 * rap['share_of_ideal']:5.1f} %"
-    assert words in [text.get_text() for text in axis.texts]
+    words = f"{rap['speedup']:.2f}×  \u2007{100 * rap['share_of_ideal']:.1f} %"
+    assert words in [text.get_text() for text in axis.texts], "under each other"
 
 
 def test_the_papers_averages_are_diamonds_on_raps_row(frame: pd.DataFrame) -> None:
@@ -325,6 +325,16 @@ def test_the_gain_is_split_by_part(frame: pd.DataFrame) -> None:
         wanted = OVER_SEQUENTIAL[after] / OVER_SEQUENTIAL[before]
         assert row["gain"] == pytest.approx(wanted, rel=0.02)
     assert list(table).index("gain") == list(table).index("low") - 1, "a view shows the gain"
+
+
+def test_an_axis_of_large_gains_begins_at_zero() -> None:
+    records = Records()
+    training(records, "fig10", OVER_SEQUENTIAL, (1,), ("0",))
+    many = {name: value if name == "sequential" else 5 * value for name, value in HEAVY.items()}
+    training(records, "heavy", many, (1,), ("2",))
+    axes = load_code(RECIPE, "figures").gain(records.frame()).figure.axes
+    begins = [axis.get_xlim()[0] for axis in axes if axis.get_visible()]
+    assert begins == [1, 1, 0, 0], "two batches of plan 0, then two of plan 2"
 
 
 def test_ticks_reach_the_largest_value(frame: pd.DataFrame) -> None:
