@@ -57,8 +57,8 @@ def ordered(rows: pd.DataFrame, orders: Mapping[str, Sequence[str]]) -> pd.DataF
 
 
 def factor(value: float) -> str:
-    """Three digits, never in powers of ten."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    """At least three digits, never in powers of ten."""
+    return f"{value:,.{2 if value < 10 else 1 if value < 100 else 0}f}"
 
 
 _GEMM = re.compile(r"(sm\d+_xmma_gemm)_\w+?_([nt]{2})_[nt]_tilesize(\d+x\d+x\d+)_")

@@ -199,7 +199,7 @@ def _small(frame: pd.DataFrame) -> pd.Series[bool]:
 
 
 def _slowdowns(rows: pd.DataFrame, title: str, why: str) -> Plot:
-    """Bars grouped by model on a logarithmic axis, with a geometric mean a variant."""
+    """Bars grouped by model, with a geometric mean a variant; logarithmic where some are long."""
     rows = rows[rows["variant"] != "native"]
     if rows.empty:
         raise NoData(why)
@@ -224,6 +224,8 @@ def _slowdowns(rows: pd.DataFrame, title: str, why: str) -> Plot:
     figure.suptitle(title, fontsize=11.5, fontweight="bold")
     axis = figure.add_axes((0.85 / page, 0.17, 1 - 0.95 / page, 0.64))
     width = 0.86 / len(kinds)
+    top = max(1.0, float(table[["median", "high"]].max().max()))
+    floor = _FLOOR if top >= 10 else 0.0
     for index, kind in enumerate(kinds):
         part = table[table["row"] == kind].drop_duplicates("model", keep="last")
         here = {row["model"]: row for row in part.to_dict("records")}
@@ -231,25 +233,20 @@ def _slowdowns(rows: pd.DataFrame, title: str, why: str) -> Plot:
         spots = [place - 0.43 + width * (index + 0.5) for place in places]
         found = [here[models[place]] for place in places]
         if found:
-            _bars(axis, spots, found, width)
+            _bars(axis, spots, found, width, floor)
         else:
             for place, model in enumerate(models):
                 if model != MEAN:
                     axis.text(place - 0.43 + width * (index + 0.5), 1.12, f"{kind}: not measured",
                               rotation=90, ha="center", va="bottom", fontsize=6.5,
                               color="#777777", fontstyle="italic")  # fmt: skip
-    axis.set_yscale("log")
-    top = float(table[["median", "high"]].max().max())
-    axis.set_ylim(_FLOOR, max(4 * top, 10.0 ** ceil(log10(top))))
+    _scale(axis, floor, top)
     axis.axhline(1.0, color="#222222", linewidth=0.8, linestyle=(0, (4, 3)))
-    _plain(axis.yaxis)
-    axis.set_ylabel("slowdown, x (log)")
     axis.set_xticks(range(len(models)),
                     labels=[naming.name_of(model) for model in models])  # fmt: skip
     axis.set_xlim(-0.5, len(models) - 0.5)
     axis.tick_params(axis="x", length=0)
-    handles = [axis.containers[place] for place in range(len(axis.containers))]
-    bars = [one for one in handles if type(one).__name__ == "BarContainer"]
+    bars = [one for one in axis.containers if type(one).__name__ == "BarContainer"]
     drawn = [kind for kind in kinds if kind in set(table["row"])]
     across = min(len(drawn), 3 + (page > 8))
     figure.legend(bars, drawn, fontsize=7.5, frameon=False, ncols=across,
@@ -293,11 +290,22 @@ def _means(rows: pd.DataFrame, kinds: Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
-def _bars(axis: Axes, spots: Sequence[float], found: Sequence[naming.Row], width: float) -> None:
+def _scale(axis: Axes, floor: float, top: float) -> None:
+    """Linear from 0, else logarithmic."""
+    axis.set_ylabel("slowdown, x (log)" if floor else "slowdown, x")
+    if floor:
+        axis.set_yscale("log")
+        _plain(axis.yaxis)
+    axis.set_ylim(floor, max(4 * top, 10.0 ** ceil(log10(top))) if floor else 1.4 * top)
+
+
+def _bars(
+    axis: Axes, spots: Sequence[float], found: Sequence[naming.Row], width: float, floor: float
+) -> None:
     values = [float(row["median"]) for row in found]
     colour = naming.VARIANT_COLOURS.get(found[0]["variant"], "#8c8c8c")
     hatch = "//" if found[0]["scaling"] == "authors" else None
-    axis.bar(spots, [value - _FLOOR for value in values], bottom=_FLOOR, width=0.92 * width,
+    axis.bar(spots, [value - floor for value in values], bottom=floor, width=0.92 * width,
              color=colour, hatch=hatch, edgecolor="white", linewidth=0.3)  # fmt: skip
     for spot, value, row in zip(spots, values, found, strict=True):
         low, high = float(row["low"]), float(row["high"])
@@ -323,4 +331,4 @@ def _plain(axis: Axis) -> None:
 def _seconds(value: float) -> str:
     if value >= 120:
         return f"{value / 60:,.0f} min" if value < 7200 else f"{value / 3600:,.1f} h"
-    return f"{value:.3g} s" if value >= 0.1 else f"{1000 * value:.3g} ms"
+    return f"{value:.3g} s" if value >= 1 else f"{1000 * value:.3g} ms"

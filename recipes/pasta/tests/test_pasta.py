@@ -459,6 +459,18 @@ def test_a_geometric_mean_says_over_how_many_models_it_is() -> None:
     assert "geo-mean" not in alone.spread
 
 
+@pytest.mark.parametrize(("most", "scale"), [(1.4, "linear"), (140.0, "log")])
+def test_slowdowns_are_logarithmic_where_they_span_decades(most: float, scale: str) -> None:
+    records = Records()
+    for model, value in (("bert", 1.1), ("gpt2", most)):
+        records.add("overhead", "slowdown", value, "x", model=model, variant="cs_gpu",
+                    scaling="none")  # fmt: skip
+    (axis,) = figure("overhead", records.frame()).figure.axes
+    assert axis.get_yscale() == scale
+    assert ("log" in axis.get_ylabel()) == (scale == "log")
+    assert (axis.get_ylim()[0] == 0) == (scale == "linear")
+
+
 def test_a_bar_of_the_cpu_stands_beside_the_one_of_all_its_cores(frame: pd.DataFrame) -> None:
     missing = "CS-CPU (all cores): not measured"
     records = Records()
