@@ -189,7 +189,7 @@ def operators(frame: pd.DataFrame) -> Plot:
                                  (False, "grey", "measured; the tool finds nothing")):  # fmt: skip
         if found in set(table["found"][table["gain"].notna()]):
             axis.barh([nan], [nan], color=PALETTE[colour], label=words)
-    axis.set_xlabel("speed-up without what is for nothing")
+    axis.set_xlabel("speed-up once the needless work is left out")
     axis.legend(loc="center left", bbox_to_anchor=BESIDE, fontsize=7)
     figure.set_figwidth(figure.get_figwidth() + LEGEND_INCHES)
     return Plot(figure=figure, table=table, spread="bars: ratios; whiskers: their interval")

@@ -32,6 +32,16 @@ def flow(frame: pd.DataFrame) -> Plot:
     where = {}
     for row in spots.to_dict("records"):
         where[row["node"]] = (row["median"], downs[row["node"]])
+    boxes = {}
+    for row in spots.to_dict("records"):
+        x, y = where[row["node"]]
+        many = f" ×{int(counts[row['node']])}" if counts[row["node"]] > 1 else ""
+        shape = "round4" if row["kind"] == "kernel" else "square"
+        boxes[row["node"]] = axis.text(
+            x, y, f"{row['context']}{many}", ha="center", va="center", fontsize=6.5,
+            bbox={"boxstyle": f"{shape},pad=0.3", "facecolor": FILLS.get(row["kind"], "white"),
+                  "edgecolor": "#40566f", "linewidth": 0.8},
+        )  # fmt: skip
     edges = pool(frame, "edge_redundancy", ["mini", "source", "target", "flow", "object"])
     drawn = set()
     for edge in edges.to_dict("records"):
@@ -40,20 +50,13 @@ def flow(frame: pd.DataFrame) -> Plot:
         bend = 0.0 if where[edge["target"]][1] > where[edge["source"]][1] else -0.5
         axis.annotate(
             "", xy=where[edge["target"]], xytext=where[edge["source"]],
-            arrowprops={"arrowstyle": "-|>", "color": colour, "linestyle": style, "shrinkA": 9,
-                        "shrinkB": 9, "connectionstyle": f"arc3,rad={bend}", "linewidth": 1.1},
+            arrowprops={"arrowstyle": "-|>", "color": colour, "linestyle": style, "shrinkA": 0,
+                        "shrinkB": 1, "connectionstyle": f"arc3,rad={bend}", "linewidth": 1.1,
+                        "patchA": boxes[edge["source"]].get_bbox_patch(),
+                        "patchB": boxes[edge["target"]].get_bbox_patch()},
         )  # fmt: skip
         if style == "solid" and words not in drawn:
             drawn.add(words)
-    for row in spots.to_dict("records"):
-        x, y = where[row["node"]]
-        many = f" ×{int(counts[row['node']])}" if counts[row["node"]] > 1 else ""
-        shape = "round4" if row["kind"] == "kernel" else "square"
-        axis.text(
-            x, y, f"{row['context']}{many}", ha="center", va="center", fontsize=6.5,
-            bbox={"boxstyle": f"{shape},pad=0.3", "facecolor": FILLS.get(row["kind"], "white"),
-                  "edgecolor": "#40566f", "linewidth": 0.8},
-        )  # fmt: skip
     from matplotlib.lines import Line2D
 
     handles = [Line2D([], [], color=c, label=w) for _, c, w in BUCKETS if w in drawn]

@@ -71,14 +71,12 @@ def gains(frame: pd.DataFrame) -> Plot:
             paper[row["mini"]][list(PARTS).index(row["part"])][at]
             for row in table.to_dict("records")
         ]
-    figure, axes = new_panels(2, len(minis), title="Time before over time after")
-    values = table[["gain", "low", "high", "rtx_2080_ti", "a100"]]
-    span = (
-        min(0.8, float(values.min().min()) / 1.1),
-        float(values.max().max()) * 4,
-    )  # room for numbers
+    figure, axes = new_panels(2, len(minis), title="Gain of a change: time before over time after")
     for axis, (number, (part, words)) in zip(axes, enumerate(PARTS.items()), strict=True):
         own = table[table["part"] == part].set_index("mini").reindex(minis)
+        values = own[["gain", "low", "high", "rtx_2080_ti", "a100"]]
+        least, most = min(0.8, float(values.min().min()) / 1.1), float(values.max().max())
+        span = least, most * (most / least) ** 0.3  # room for numbers
         rows = range(len(minis))
         for at, marker in enumerate("Dd"):
             spots = [paper[mini][number][at] for mini in minis]

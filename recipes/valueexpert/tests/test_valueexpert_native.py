@@ -307,6 +307,8 @@ def test_figures_draw_what_the_records_say(name: str) -> None:
         assert own.loc["castro", "gain"] == pytest.approx(1.5)
         assert own.loc["backprop", ["rtx_2080_ti", "a100"]].tolist() == [8.18, 1.67]
         assert own["low"].le(own["gain"]).all()
+        kernels, copies = (axis.get_xlim()[1] for axis in plot.figure.axes)
+        assert kernels > copies > 6.03, "a panel reaches as far as its own values"
     if name == "slowdown":
         own = plot.table.set_index(["over", "program", "level"])["slowdown"]
         assert own["native", "Castro slopes", "fine"] == pytest.approx(40)
