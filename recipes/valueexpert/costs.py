@@ -99,6 +99,7 @@ def slowdown(frame: pd.DataFrame) -> Plot:
         multiples(axis, min(0.8, float(ends.min().min()) / 1.2), float(ends.max().max()) * 1.3)
         axis.set_yticks(range(len(programs)), labels=programs)
         axis.set_ylim(len(programs) - 0.45, -0.55)
+        axis.tick_params(axis="y", length=0)
         axis.set_title(words)
         axis.set_xlabel("times as long")
         axis.grid(True)
@@ -143,6 +144,7 @@ def foretold(frame: pd.DataFrame) -> Plot:
     axis.set_yticks(rows, labels=[f"{TITLES[m]}  {off:.0%}" for m, off in
                                   zip(minis, table["off"], strict=True)])  # fmt: skip
     axis.set_ylim(len(minis) - 0.45, -0.55)
+    axis.tick_params(axis="y", length=0)
     axis.set_xlabel(f"gain; beside the names how far off, median {table['off'].median():.0%}")
     axis.grid(True)
     axis.legend(loc="center left", bbox_to_anchor=BESIDE, fontsize=7)
