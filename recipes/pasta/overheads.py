@@ -271,12 +271,8 @@ def _means(rows: pd.DataFrame, kinds: Sequence[str]) -> pd.DataFrame:
         mean = exp(float(np.mean([log(value) for value in values])))
         found.append(
             {
+                **part.iloc[0][KEYS],
                 "model": MEAN,
-                "variant": part["variant"].iloc[0],
-                "scaling": part["scaling"].iloc[0],
-                "sampling": part["sampling"].iloc[0],
-                "sample": part["sample"].iloc[0],
-                "size": part["size"].iloc[0],
                 "median": mean,
                 "low": nan,
                 "high": nan,
