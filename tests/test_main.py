@@ -103,8 +103,8 @@ def test_what_the_system_refuses_is_the_machines_fault(
 ) -> None:
     root = make_toy(tmp_path / "checkout")
     monkeypatch.setenv("AE_ROOT", str(root))
-    report = tmp_path / "report"
-    report.write_text("a file where a folder belongs")
+    (tmp_path / "report").write_text("a file where a folder belongs")
+    report = tmp_path / "report" / "in-it"
     assert guarded(["run", "toy", "--quick", "--engine", "local"]) == ExitCode.OK
     assert guarded(["report", "toy", "-o", str(report)]) == ExitCode.ENVIRONMENT
     said = capsys.readouterr().err
