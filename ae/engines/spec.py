@@ -77,7 +77,8 @@ def spec_of(
         "AE_POINT": point.id,
         "HOME": HOME,
         # A user id without an entry in /etc/passwd: libraries that ask for the name find it here.
-        **dict.fromkeys(("USER", "LOGNAME"), "ae"),
+        "USER": "ae",
+        "LOGNAME": "ae",
     }
     if gpus is not None:
         env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # as the driver numbers them
@@ -164,14 +165,15 @@ def dropped(spec: ContainerSpec, inspected: Mapping[str, Any]) -> list[str]:
     missing += [f"no capability {cap}" for cap in sorted(granted - set(needs.cap_add))]
     limits = {u["Name"]: (u["Soft"], u["Hard"]) for u in host.get("Ulimits") or []}
     missing += [f"ulimit {u.name}" for u in needs.ulimits if limits.get(u.name) != (u.soft, u.hard)]
-    missing += {PRIVILEGES} - {str(one)[: len(PRIVILEGES)] for one in host.get("SecurityOpt") or []}
+    if not any(str(word).startswith(PRIVILEGES) for word in host.get("SecurityOpt") or []):
+        missing.append(PRIVILEGES)
     wanted: dict[str, object] = {"Init": True, "CapDrop": ["ALL"], "ReadonlyRootfs": True}
     wanted |= dict(_settings(spec).values())
     missing += [f"{key} {value}" for key, value in wanted.items() if host.get(key) != value]
     missing += ["no Privileged"] if host.get("Privileged") else []
     missing += [f"tmpfs {path}" for path in WRITABLE if path not in (host.get("Tmpfs") or {})]
-    user = (inspected.get("Config") or {}).get("User")
-    missing += [f"user {spec.user}"] * (user != spec.user)
+    if (inspected.get("Config") or {}).get("User") != spec.user:
+        missing.append(f"user {spec.user}")
     seen = {m["Destination"]: bool(m.get("RW")) for m in inspected.get("Mounts") or []}
     missing += [
         f"mount {mount.target}" + (" (read-only)" if mount.read_only else "")

@@ -127,12 +127,10 @@ class Parameter(Part):
             return value
         if not abs(value) < (2**63 if self.type == "int" else math.inf):
             raise ValueError("must be a finite number of a sensible size")
-        if self.min is not None and value < self.min:
-            raise ValueError(
-                f"must be at least {Decimal(str(self.min)).normalize():f}, not {value}"
-            )
-        if self.max is not None and value > self.max:
-            raise ValueError(f"must be at most {Decimal(str(self.max)).normalize():f}, not {value}")
+        for word, bound, sign in (("least", self.min, 1), ("most", self.max, -1)):
+            if bound is not None and sign * value < sign * bound:
+                digits = f"{Decimal(str(bound)).normalize():f}"
+                raise ValueError(f"must be at {word} {digits}, not {value}")
         return float(value) if self.type == "float" else value
 
 
