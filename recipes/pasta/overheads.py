@@ -292,7 +292,7 @@ def _scale(axis: Axes, floor: float, top: float) -> None:
     if floor:
         axis.set_yscale("log")
         _plain(axis.yaxis)
-    axis.set_ylim(floor, max(4 * top, 10.0 ** ceil(log10(top))) if floor else 1.4 * top)
+    axis.set_ylim(floor, max(4 * top, 10.0 ** ceil(log10(top))) if floor else 1.2 * top)
 
 
 def _bars(
@@ -308,8 +308,8 @@ def _bars(
         if low < high:  # else there is no spread
             axis.vlines(spot, low, high, color="#222222", linewidth=0.8)
         end = max(1.0, value if isnan(high) else high)  # never across the line at 1
-        axis.text(spot, end * 1.12, f"{naming.factor(value)}×", rotation=90, ha="center",
-                  va="bottom", fontsize=7)  # fmt: skip
+        axis.annotate(f"{naming.factor(value)}×", (spot, end), (0, 4), textcoords="offset points",
+                      rotation=90, ha="center", va="bottom", fontsize=7)  # fmt: skip
 
 
 def _run_words(size: str, sample: str) -> str:
